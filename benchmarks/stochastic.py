@@ -18,8 +18,7 @@ from bylaw.program.blocks import make_blocks
 from bylaw.program.dual import Dual
 from bylaw.program.linear_form import compile_problem
 from bylaw.solvers import SGD3
-from bylaw.solvers.acsa import AcceleratedState, Plan
-from bylaw.solvers.oracle import SampledRows
+from bylaw.solvers.stochastic import AcceleratedState, Plan, SampledRows
 from core import evidence_of, scores, seconds, show
 
 RESULTS = Path(__file__).parent / "results" / "stochastic.md"
@@ -76,9 +75,9 @@ def step_costs(n_classes: int, n_groups: int, target: float) -> list[tuple[str, 
 
 
 def start_up() -> list[tuple[str, str, str]]:
-    """Seconds of a fresh process: without the optimisers, and with them from the cache."""
+    """Seconds of a fresh process: without the optimizers, and with them from the cache."""
     plain = "import bylaw"
-    warm = "import bylaw.solvers.oracle as o; o.kernels()"
+    warm = "import bylaw.solvers.stochastic as s; s.load_kernels()"
     times = []
     for script in (plain, warm):
         start = time.perf_counter()

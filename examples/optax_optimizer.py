@@ -1,4 +1,4 @@
-"""Any stochastic optimiser plugs in: here Adam, from optax, on the paper's dual."""
+"""Any stochastic optimizer plugs in: here Adam, from optax, on the paper's dual."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 A population of half a million rows is generated, and its optimum found by the full batch with a beta that
 leaves less than 0.0001 of the unit of the loss to randomisation. Streams are drawn from it, row by row and
 with replacement, so that every rate of a policy on the population is known without error. The default and the
-full batch estimate the groups' frequencies from their rows; the paper's optimisers are told the population's.
+full batch estimate the groups' frequencies from their rows; the paper's optimizers are told the population's.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def table(found: list[dict[str, Any]]) -> str:
     """Means over seeds; in brackets the standard error in units of the last digit."""
     sizes = sorted({row["rows"] for row in found})
     head = [f"{name}, T = {rows:,}" for rows in sizes for name in ("violation", "excess cost")]
-    lines = ["| problem | optimiser | " + " | ".join(head) + " |", "|---|---" + "|--:" * len(head) + "|"]
+    lines = ["| problem | optimizer | " + " | ".join(head) + " |", "|---|---" + "|--:" * len(head) + "|"]
     for problem in dict.fromkeys(row["problem"] for row in found):
         for optimizer in OPTIMIZERS:
             cells = []

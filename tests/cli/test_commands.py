@@ -299,12 +299,12 @@ def test_explain_adds_up(policy, bylaw):
     [
         (["new.parquet"], "either --row"),
         (["new.parquet", "--row", "-1"], "from 0"),
-        (["--row", "{}", "--id", "5"], "which row"),
+        (["--row", "{}", "--id", "5"], "no row is given"),
         (["--row", "[" * 9000], "as JSON"),
         (["new.parquet", "--row", "9999"], "2,000 rows"),
         (["new.parquet", "--id", "nobody"], "no row with the id"),
         (["--row", "[1]"], "as JSON"),
-        ([], "which row"),
+        ([], "no row is given"),
     ],
 )
 def test_explain_asks_for_a_row(arguments, message, policy, bylaw):
@@ -428,7 +428,7 @@ def test_an_export_without_columns_of_both_asks_for_a_fit(folder, bylaw):
     solve(Problem("error()", ["equalized_odds('sex', tol=0.1)"]), unknown).save("api.json")
     answer = bylaw("export", "python", "api.json", "-o", "policy.py")
     assert answer.code == 2
-    assert "does not state which columns it reads; fit it with `bylaw fit`" in answer.err
+    assert "does not name the columns that it reads; fit it with `bylaw fit`" in answer.err
     solve(Problem("error()", ["demographic_parity('sex', tol=0.1)"]), unknown).save("api.json")
     answer = bylaw("export", "python", "api.json", "-o", "policy.py")
     assert answer.code == 0
@@ -477,7 +477,7 @@ def test_missing_outcomes_are_counted(folder, bylaw):
     parquet.write_table(rows.set_column(4, "outcome", pyarrow.array(labels)), "gaps.parquet")
     answer = bylaw("fit", "gaps.parquet", "--rules", "rules.toml", "-o", "p.json")
     assert answer.code == 0
-    assert f"outcome was seen on {len(rows) - 1:,} of them" in answer.out
+    assert f"outcome is observed on {len(rows) - 1:,} of them" in answer.out
 
 
 def test_a_group_stated_as_known_needs_no_joint(folder, bylaw):
@@ -553,7 +553,7 @@ def test_the_demo_keeps_rules_that_are_there(folder, monkeypatch, capsys):
     (folder / "out" / "rules.toml").write_text("rules = []")
     demo.write_inputs(folder / "out")
     assert (folder / "out" / "rules.toml").read_text() == "rules = []"
-    assert "rules.toml is there already, and stays" in capsys.readouterr().out
+    assert "rules.toml exists already, and is kept" in capsys.readouterr().out
 
 
 def test_a_policy_that_is_fitted_again_knows_its_columns(policy, folder, bylaw):

@@ -58,7 +58,7 @@ def test_a_lack_of_memory_is_no_fault_of_bylaw(fitted, bylaw, monkeypatch):
     def fail(*_, **__):
         raise np._core._exceptions._ArrayMemoryError((10**9, 10**9), np.dtype(float))
 
-    monkeypatch.setattr("bylaw.testing.audit", fail)
+    monkeypatch.setattr("bylaw.audit", fail)
     refused = bylaw("audit", "policy.json", "scores.parquet", "--fitted-rows", "estimate")
     assert refused.code == 2
     assert "there is not enough memory for these rows" in refused.err

@@ -18,7 +18,7 @@ from bylaw import (
 )
 from bylaw.errors import EvidenceError, RuleError
 from bylaw.estimators.constrained_classifier import _name_calibrator
-from bylaw.report.sentences import describe_rate, write_sentence
+from bylaw.view.sentences import describe_rate, write_sentence
 
 
 def write_rows(path):

@@ -43,7 +43,7 @@ CUSTOM = ["--rule", "custom('visit') <= 1"]
             ["frontier", "none.parquet", "--rule", "demographic_parity('sex', tol=.1)", "--levels", "-1"],
             "must not be negative",
         ),
-        ([*FRONTIER, "--plot", "frontier.gif"], "a picture's name ends in .png, .svg or .pdf"),
+        ([*FRONTIER, "--plot", "frontier.gif"], "--plot must be a file that ends in .png, .svg or .pdf"),
         ([*FRONTIER, "-o", "frontier.xls"], "a table's name ends in one of"),
         ([*FRONTIER, "--sweep", "error() <= 0.1"], "--sweep: the problem has no rule 'error() <= 0.1'"),
         (["frontier", "none.parquet", "--rules", "empty.toml"], "there is no rule to vary"),
@@ -55,7 +55,7 @@ CUSTOM = ["--rule", "custom('visit') <= 1"]
             "--limit visit is given twice",
         ),
         ([*FIT, "--group", "sex=a", "--group", "sex=b"], "--group sex is given twice"),
-        ([*FIT, "--group", "sex="], "--group is NAME=COLUMN, not 'sex='"),
+        ([*FIT, "--group", "sex="], "--group must be NAME=COLUMN, got 'sex='"),
         ([*FIT, "--label", ""], "--label is empty"),
         ([*FIT, "--scores", ""], "--scores is empty"),
         ([*FIT, "--classes", ""], "--classes is empty"),
@@ -65,7 +65,7 @@ CUSTOM = ["--rule", "custom('visit') <= 1"]
             ["export", "sql", "none.json", "-o", "p.sql", "--dialect", "oracle"],
             "dialect must be one of ['duckdb', ",
         ),
-        (["explain", "none.json", "none.parquet", "--row", "x"], "--row is a number, from 0, not 'x'"),
+        (["explain", "none.json", "none.parquet", "--row", "x"], "--row must be a number, from 0, got 'x'"),
     ],
 )
 def test_options_are_checked_before_anything_is_read(arguments, message, folder, bylaw):
@@ -104,10 +104,10 @@ def test_how_to_solve_is_checked_before_rows_are_read(solve, message, folder, by
         ([*FIT, *CUSTOM, "--limit", "visit=0:1"], "--limit has no effect without --certify or --held-out"),
         ([*FIT, *CERTIFY, "--limit", "visit=0:1"], "no rule refers to custom('visit')"),
         ([*FIT, "--held-out", "held.parquet"], "--held-out has no effect without --report"),
-        ([*FIT, *CERTIFY, "--margin", "1"], "--certify finds the margin by itself"),
+        ([*FIT, *CERTIFY, "--margin", "1"], "--certify finds the margin itself"),
         (
             ["fit", "none.parquet", "-o", "p.json", "--rules", "margin.toml", *CERTIFY],
-            "--certify finds the margin by itself",
+            "--certify finds the margin itself",
         ),
         (
             ["fit", "none.parquet", "-o", "p.json", "--rules", "empty.toml", *CERTIFY],

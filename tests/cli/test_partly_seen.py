@@ -92,7 +92,7 @@ def test_true_groups_of_some_rows(folder, bylaw):
     columns = ["--group-probabilities", "sex=sex_*", "--true-group", "sex=sex", "--label", "outcome"]
     answer = bylaw(*fit, *columns)
     assert answer.code == 0
-    assert f"sex was seen on {shown.sum():,} of them" in answer.out
+    assert f"sex is observed on {shown.sum():,} of them" in answer.out
     known = bylaw(*fit, "--group", "sex=sex", "--label", "outcome")
     assert known.code == 2
     assert "missing values" in known.err

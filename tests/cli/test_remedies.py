@@ -10,7 +10,7 @@ import pyarrow
 import pyarrow.parquet as parquet
 import pytest
 
-from bylaw.cli.remedies import describe_problem, word_for_shell
+from bylaw.cli.console import describe_problem, word_for_shell
 from bylaw.errors import Action, ConvergenceWarning, EvidenceError, Remedy, RuleSyntaxError
 from bylaw.policy.serialization import compute_digest
 
@@ -27,8 +27,8 @@ IN_SHELL = {
     Remedy("drop_copies"): "give each row once",
     Remedy("pass_largest_weight"): "state it with --largest-weight NUMBER",
     Remedy("pass_limits", "visit"): "state its range with --limit visit=LEAST:MOST",
-    Remedy("pass_outcomes", "visit"): "name the columns of what it turned out to be with "
-    "--outcomes 'visit=PATTERN', or pass --outcomes visit=known if it does not depend on what turns out",
+    Remedy("pass_outcomes", "visit"): "name the columns of its observed values with "
+    "--outcomes 'visit=PATTERN', or pass --outcomes visit=known if it does not depend on the outcome",
     Remedy("pass_reference", "old"): "name the column of its labels with --reference old=COLUMN",
     Remedy("pass_costs", "visit"): 'name its columns in the rules file with costs = { visit = "visit_*" } '
     "under [columns]",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bylaw import demographic_parity, error, rejected
-from bylaw.cli.commands.rules import EXAMPLES, FILE
+from bylaw.cli.commands.demo import EXAMPLES, FILE
 from bylaw.cli.rules_file import RulesFile
 from bylaw.errors import OptionError, RuleError
 from bylaw.language.parser import parse
@@ -113,5 +113,5 @@ def test_files_that_are_no_text(tmp_path):
 
 
 def test_a_truth_value_is_no_whole_number(tmp_path):
-    with pytest.raises(OptionError, match="reject must be text or a whole number, not True"):
+    with pytest.raises(OptionError, match="reject must be text or a whole number, got True"):
         read(tmp_path, "reject = true")

@@ -93,12 +93,15 @@ def test_trouble_writes_nothing_to_standard_output(plain, bylaw, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["-", "-o", "out.csv"], "the format of standard input cannot be told: add --format csv"),
-        (["new.csv", "-o", "-"], "the format of standard output cannot be told"),
-        (["new.csv", "-o", "-", "--format", "xls"], "--format is one of csv, csv.gz, tsv, parquet"),
+        (["-", "-o", "out.csv"], "the format of standard input is unknown: add --format csv"),
+        (["new.csv", "-o", "-"], "the format of standard output is unknown"),
+        (["new.csv", "-o", "-", "--format", "xls"], "--format must be one of csv, csv.gz, tsv, parquet"),
         (["new.csv", "-o", "out.csv", "--format", "csv"], "--format has no effect without -"),
         (["new.csv", "-o", "-", "--format", "csv", "--json"], "would both write to standard output"),
-        (["-", "-o", "o.csv", "--format", "csv", "--key-file", "-"], "standard input can be read once"),
+        (
+            ["-", "-o", "o.csv", "--format", "csv", "--key-file", "-"],
+            "only the table can be -, standard input",
+        ),
         (["new.csv", "-o", "o.csv", "--key-file", "-"], "only the table can be -"),
         (["new.csv", "-o", "out.csv", "--keep", "age"], "--keep age: new.csv has no column 'age'; it has"),
         (["new.csv", "-o", "out.csv", "--keep", "id"], "the output has a column 'id' anyway"),
@@ -120,7 +123,7 @@ def test_what_cannot_be_done_is_said(arguments, message, plain, folder, bylaw):
 def test_the_policy_is_no_stream(plain, bylaw):
     answer = bylaw("decide", "-", "-", "-o", "out.csv", "--format", "csv")
     assert answer.code == 2
-    assert "the policy is -, but standard input can be read once" in answer.err
+    assert "only the table can be -, standard input: give the policy as a file" in answer.err
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "jsonl"])

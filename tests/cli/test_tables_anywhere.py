@@ -106,7 +106,7 @@ def test_standard_input_is_read_once_and_not_by_the_studio(folder, bylaw):
     idle = bylaw("fit", "scores.parquet", *RULE, "--format", "csv", "-o", "p.json")
     assert (idle.code, "--format has no effect without -" in idle.err) == (2, True)
     studio = bylaw("studio", "-", "--no-browser")
-    assert (studio.code, "write it to one first" in studio.err) == (2, True)
+    assert (studio.code, "needs a table in files" in studio.err) == (2, True)
 
 
 @pytest.mark.slow

@@ -190,7 +190,7 @@ def test_rules_that_try_to_run_code_are_refused(folder, bylaw):
     ("arguments", "message"),
     [
         (["fit", "none.parquet", "--rules", "rules.toml", "-o", "p.json"], "there is no file none.parquet"),
-        (["fit", "scores.parquet", "-o", "p.json"], "which rules"),
+        (["fit", "scores.parquet", "-o", "p.json"], "no rules are given"),
         (["fit", "scores.parquet", "--rules", "rules.toml", "-o", "no/p.json"], "no folder no"),
         (
             ["fit", "scores.parquet", "--rules", "rules.toml", "-o", "p.json", "--report", "no/r.html"],
@@ -233,7 +233,7 @@ def test_nothing_that_is_read_is_written_over(arguments, policy, folder, bylaw):
 
 
 def test_a_fault_is_no_verdict(policy, bylaw, monkeypatch):
-    monkeypatch.setattr("bylaw.testing.audit", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("bylaw.audit", lambda *_, **__: 1 / 0)
     answer = bylaw("audit", "policy.json", "new.parquet")
     assert answer.code == 3
     assert "ZeroDivisionError" in answer.err

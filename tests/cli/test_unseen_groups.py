@@ -31,7 +31,7 @@ def test_they_are_refused_unless_they_are_referred(strange, bylaw):
     assert bylaw("decide", "policy.json", "strange.parquet", "-o", "d.parquet", "--unseen", "fail").code == 2
     referred = bylaw("decide", "policy.json", "strange.parquet", "-o", "d.parquet", "--unseen", "refer")
     assert referred.code == 0, referred.err
-    assert "20 rows of groups that the policy never saw are referred" in referred.err
+    assert "20 rows of groups that are new since the fit are rejected" in referred.err
     assert bylaw("decide", "policy.json", "new.parquet", "-o", "plain.parquet").code == 0
     found = parquet.read_table("d.parquet")["decision"].to_pylist()
     plain = parquet.read_table("plain.parquet")["decision"].to_pylist()[:100]

@@ -81,8 +81,7 @@ def test_late_labels_are_counted_by_id(policy, bylaw):
     whole = day(101, first=10_000)
     at_once = Monitor(chosen, rules=[*LOOSE[1::2]])
 
-    from bylaw.cli.inputs import list_group_values, read_rows
-    from bylaw.cli.table_columns import find_policy_columns
+    from bylaw.cli.tables import find_policy_columns, list_group_values, read_rows
 
     parquet.write_table(whole, "whole.parquet")
     roles = find_policy_columns(chosen, "whole.parquet", {})

@@ -11,7 +11,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from bylaw import Policy
-from bylaw.cli.commands.refit import _name_churn
+from bylaw.cli.commands.fit import _name_churn
 
 RULES = ("--rule", "demographic_parity('sex', tol=0.02)", "--rule", "rejected() <= 0.1")
 

@@ -25,7 +25,7 @@ from bylaw import (
     solve,
     worst,
 )
-from bylaw._base.notebook import ACCENT, COLOURS
+from bylaw.view.colors import ACCENT, TONE_COLORS
 from helpers.reported import parsed
 
 SCRIPT = "<script>alert(1)</script>"
@@ -94,7 +94,7 @@ def test_every_name_is_escaped(hostile_views):
 @pytest.mark.slow
 def test_colours_are_the_notebooks_own(views):
     """No letters and no paper of our own; accents can be told on white and on black (3 to 1, WCAG 2)."""
-    accents = {ACCENT, *COLOURS.values()}
+    accents = {ACCENT, *TONE_COLORS.values()}
     for name, view in views.items():
         html = view._repr_html_()
         assert set(re.findall(r"#[0-9a-f]{6}", html)) <= accents, name
@@ -129,9 +129,9 @@ def test_a_policy_shows_statements_with_prices_and_bars(views):
     assert [line[0] for line in cells] == list(policy.prices)
     assert [line[1] for line in cells] == [f"{price:.4g}" for price in policy.prices.values()]
     page = parsed(policy._repr_html_())
-    widths = [float(bar.attributes["width"]) for bar in page.all("table")[0].all("rect")]
+    widths = [float(bar.attributes["width"].rstrip("%")) for bar in page.all("table")[0].all("rect")]
     prices = np.array(list(policy.prices.values()))
-    assert widths == pytest.approx((120 * prices / prices.max()).tolist(), abs=0.06)
+    assert widths == pytest.approx((100 * prices / prices.max()).tolist(), abs=0.006)
     singles = read_cells(policy, 1)
     assert {line[0] for line in singles} == {rule for rule, price in policy.multipliers.items() if price}
     assert "worst group" in views["worst"]._repr_html_()
@@ -140,8 +140,12 @@ def test_a_policy_shows_statements_with_prices_and_bars(views):
 def test_a_curve_goes_through_its_points(views):
     found = views["curve"]
     page = parsed(found._repr_html_())
-    (line,) = page.all("polyline")
-    places = np.array([point.split(",") for point in line.attributes["points"].split()], dtype=float)
+    places = np.array(
+        [[circle.attributes[at].rstrip("%") for at in ("cx", "cy")] for circle in page.all("circle")],
+        dtype=float,
+    )
+    lines = page.all("line", class_="curve-line")
+    assert [line.attributes["x2"] for line in lines] == [f"{x:.2f}%" for x in places[1:, 0]]
     assert (np.diff(places[:, 0]) > 0).all()
     slopes = np.diff(places[:, 1]) / np.diff(places[:, 0])  # downwards on the page is less
     costs = np.diff(found.cost) / np.diff(found.levels[:, 0])

@@ -1,4 +1,4 @@
-"""The comparison of optimisers on a population whose optimum is known, on few rows."""
+"""The comparison of optimizers on a population whose optimum is known, on few rows."""
 
 from __future__ import annotations
 

@@ -422,7 +422,7 @@ def test_what_sampling_leaves_open_is_no_miss():
     deviation = np.sqrt(0.1 * 0.9 / 4000)
 
     def miss_by(errors):
-        """An optimiser whose rejections exceed their budget by this many standard errors."""
+        """An optimizer whose rejections exceed their budget by this many standard errors."""
         looser = Problem(error(), [rejected() <= 0.1 + errors * deviation])
         return solve(looser, evidence, beta=100.0).solution.multipliers
 

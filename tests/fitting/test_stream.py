@@ -86,7 +86,7 @@ def test_it_is_the_papers_algorithm_on_the_rows_in_order():
     from bylaw.program.blocks import make_blocks
     from bylaw.program.dual import Dual
     from bylaw.program.linear_form import compile_problem
-    from bylaw.solvers.oracle import SampledRows as Steps
+    from bylaw.solvers.stochastic import SampledRows as Steps
 
     evidence = ROWS.evidence(weights=WEIGHTS)
     policy = Stream(LABELS, 3000, optimizer="sgd3", warm_up=3000).partial_fit(evidence).policy()
@@ -291,7 +291,7 @@ def test_what_cannot_be(tmp_path):
     assert stream.policy().solution.steps > 0
     with pytest.raises(BylawError, match="warm_up=10 must be between 1 and the 5 rows"):
         Stream(AWARE, 5, warm_up=10)
-    with pytest.raises(BylawError, match="no optimiser 'adam'"):
+    with pytest.raises(BylawError, match="no optimizer 'adam'"):
         Stream(AWARE, 3000, optimizer="adam")
     with pytest.raises(BylawError, match="must be a positive number"):
         Stream(AWARE, 3000, frequencies={"sex": {"F": 0}})

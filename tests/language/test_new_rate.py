@@ -11,7 +11,7 @@ from bylaw.language.action_space import LabelSpace
 from bylaw.language.expressions import DEFINITIONS, Meaning, Term
 from bylaw.language.rates import define_rate, make_rate
 from bylaw.report import report
-from bylaw.report.sentences import describe_rate, name_cost, name_saving, write_sentence
+from bylaw.view.sentences import describe_rate, name_cost, name_saving, write_sentence
 from helpers.reported import parsed
 from helpers.scored import people
 
@@ -98,7 +98,7 @@ def test_it_can_be_minimised_and_swept():
     assert "points of false alarms." in words
     found = frontier(Problem(error(), [LIMIT]), EVIDENCE, {LIMIT: [0.05, 0.1]})
     assert found.cost[0] > found.cost[1]
-    assert name_saving(false_alarm(1)) == ("of false alarms", True)
+    assert name_saving(false_alarm(1)) == "of false alarms"
 
 
 @pytest.mark.slow
@@ -106,7 +106,7 @@ def test_without_a_phrase_it_keeps_its_text():
     for rule in ("upheaval() <= 0.4", "abs(upheaval().given(sex='F') - upheaval()) <= 0.1"):
         assert write_sentence(parse(rule)) == rule
     assert describe_rate(upheaval() - 0.5 * error()) == "upheaval() - 0.5 * error()"
-    assert (name_cost(upheaval()), name_saving(upheaval())) == ("cost", ("of upheaval()", False))
+    assert (name_cost(upheaval()), name_saving(upheaval())) == "cost", "of upheaval()"
     policy = solve(Problem(error(), ["upheaval() <= 0.4", "upheaval().given(sex='F') <= 0.3"]), EVIDENCE)
     assert policy.expected(upheaval(), EVIDENCE) == pytest.approx(0.4, abs=1e-3)
     words = parsed(report(policy, EVIDENCE, held_out=HeldOut(NEW, SEEN), levels=3).html).words()

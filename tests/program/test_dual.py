@@ -209,7 +209,7 @@ def test_stochastic_gradients_are_unbiased_and_of_bounded_variance(situation):
     np.testing.assert_allclose(mean, dual.value_and_gradient(multipliers)[1], atol=1e-9)
     variance = np.average(((each - mean) ** 2).sum(axis=1), weights=weights)
     assert variance <= dual.sigma2 + 1e-9
-    # Rows drawn evenly, each stepping with its weight, as the optimisers do.
+    # Rows drawn evenly, each stepping with its weight, as the optimizers do.
     scale = np.ones(len(each)) if weights is None else weights / weights.mean()
     steps = scale[:, None] * each
     assert ((steps - mean) ** 2).sum(axis=1).mean() <= dual.sigma2 + 1e-9
@@ -274,13 +274,13 @@ def test_constants_are_those_of_the_rows_they_are_of(monkeypatch):
     evidence = Rows(n=3 * BLOCK_ROWS, K=3, S=2).evidence()
     form = compile_problem(Problem(error(), [demographic_parity("known", tol=0.05)]), evidence)
     dual = Dual(form, make_blocks(form, evidence), beta=20.0)
-    dual.compute_shared()
+    assert dual.loss_range
     whole, part = dual.sample(dual.blocks, 5.0), dual.sample(dual.blocks[:1], 5.0)
     assert whole.loss_range == dual.loss_range
     assert part.loss_range == Dual(form, dual.blocks[:1], 5.0).loss_range != dual.loss_range
     point = np.linspace(0.1, 0.4, dual.n_rules)
     raised = dual.with_ridge(0.3)
-    assert raised.support is dual.support
+    assert raised.rules is dual.rules
     value, gradient = dual.value_and_gradient(point)
     assert raised.value_and_gradient(point)[0] == pytest.approx(value + 0.15 * point @ point)
     np.testing.assert_allclose(raised.value_and_gradient(point)[1], gradient + 0.3 * point)

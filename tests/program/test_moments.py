@@ -28,10 +28,10 @@ def test_many_labels_have_the_same_gradient_either_way(monkeypatch):
     evidence = Rows(n=300, K=40, S=2).evidence()
     form = compile_problem(Problem(size(), [miscoverage() <= 0.2, size() <= 3.0]), evidence)
     whole = Dual(form, make_blocks(form, evidence), 20.0)
-    assert whole.wanted is None
+    assert whole.rules.wanted is None
     monkeypatch.setattr(dual_module, "_MANY_ENTRIES", 0)
     dual = Dual(form, whole.blocks, 20.0)
-    assert dual.wanted is not None
+    assert dual.rules.wanted is not None
     point = np.array([20.0, 0.3])
     for one, other in zip(dual.value_and_gradient(point), whole.value_and_gradient(point), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12)

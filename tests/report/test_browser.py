@@ -118,8 +118,8 @@ def test_the_pointer_moves_the_marker(opened):
     plot.scroll_into_view_if_needed()
     box = plot.bounding_box()
     page.mouse.move(box["x"] + 0.97 * box["width"], box["y"] + 100)
-    points = page.locator("div.curve").first.locator("circle[data-say]")
-    assert page.locator("#said-0").text_content() == points.last.get_attribute("data-say")
+    points = page.locator("div.curve").first.locator("circle[data-level]")
+    assert page.locator("#said-0").text_content() == points.last.locator("title").text_content()
     assert page.locator("#level-0").input_value() == points.last.get_attribute("data-place") == "1000"
 
 

@@ -26,7 +26,7 @@ from bylaw import (
     worst,
 )
 from bylaw.report import report
-from bylaw.report.number_format import count_of, pluralize
+from bylaw.view.numbers import count_of, pluralize
 from helpers.reported import page_of, parsed
 from helpers.scored import people
 

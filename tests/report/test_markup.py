@@ -5,9 +5,8 @@ import re
 import pytest
 
 from bylaw import error, rejected, size
-from bylaw.report.markup import Html, escape, join, make_table, tag
-from bylaw.report.number_format import (
-    find_unit,
+from bylaw.view.html import Html, escape, join, make_page_table, tag
+from bylaw.view.numbers import (
     format_amount,
     format_count,
     format_percent,
@@ -16,6 +15,7 @@ from bylaw.report.number_format import (
     round_number,
     shorten,
 )
+from bylaw.view.sentences import find_unit
 from helpers.reported import HOSTILE, attacking, page_of, parsed
 
 
@@ -38,7 +38,7 @@ def test_joining_plain_strings_gives_no_markup():
 
 
 def test_tables_have_captions_and_scopes():
-    tree = parsed(make_table("C", ["a", "b"], [["x", "<y>"]]))
+    tree = parsed(make_page_table("C", ["a", "b"], [["x", "<y>"]]))
     assert [th.attributes["scope"] for th in tree.all("th")] == ["col", "col", "row"]
     assert tree.all("caption")[0].text == "C"
     assert tree.all("td")[0].text == "<y>"

@@ -17,8 +17,8 @@ from bylaw.fitting.solve import solve_without_rules
 from bylaw.language.action_space import OptionSpace
 from bylaw.program.row_rates import list_free_options
 from bylaw.report import report
-from bylaw.report.number_format import format_percent, round_number
 from bylaw.studio.session import Session
+from bylaw.view.numbers import format_percent, round_number
 from helpers.command_line import bylaw  # noqa: F401
 from helpers.reported import parsed
 

@@ -31,16 +31,16 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw._base.scales import Scale
 from bylaw.report import report
-from bylaw.report.bounded_rates import bound_rates
-from bylaw.report.cost_curves import trace_curves
-from bylaw.report.number_format import format_count, format_percent, format_points
+from bylaw.report.context import bound_rates
+from bylaw.report.curves import trace_curves
 from bylaw.report.rows import make_report_rows
-from bylaw.report.sections.watch import _draw_evidence
+from bylaw.report.watch import draw_evidence
 from bylaw.rows.outcomes import observe
 from bylaw.solvers.full_batch import FullBatch
 from bylaw.testing._watched_rule import Point
+from bylaw.view.charts import Field, Scale
+from bylaw.view.numbers import format_count, format_percent, format_points
 from helpers.reported import (
     HOSTILE,
     WHEN,
@@ -315,7 +315,9 @@ def test_weights_count():
     assert cases.measure(error()) == pytest.approx(
         np.average(1 - policy.probabilities(evidence)[np.arange(400), labels], weights=weights)
     )
-    assert cases.compute_shares(cases.all_rows)[1][1] == pytest.approx(policy.expected(selected(1), evidence))
+    assert cases.all_rows.average(cases.probabilities)[1] == pytest.approx(
+        policy.expected(selected(1), evidence)
+    )
 
 
 def test_guessed_groups_are_as_observed_where_they_were_seen():
@@ -339,8 +341,8 @@ def test_bars_of_an_audit_are_the_audits():
     assert sorted(rule for bar in bars for rule in bar.rules) == sorted(rule.rule for rule in found.rules)
     for rule in found.rules:
         bar = next(bar for bar in bars if rule.rule in bar.rules)
-        assert (bar.estimate, bar.lower, bar.upper) == pytest.approx((rule.estimate, rule.lower, rule.upper))
-        assert (bar.high if rule.sense == "<=" else bar.low) == pytest.approx(rule.target)
+        assert bar.track[2:] == pytest.approx((rule.estimate, rule.lower, rule.upper))
+        assert (bar.track.high if rule.sense == "<=" else bar.track.low) == pytest.approx(rule.target)
     order = ["violated", "undecided", "certified"]
     for bar in bars:  # as bad as its worst rule
         verdicts = [rule.verdict for rule in found.rules if rule.rule in bar.rules]
@@ -349,7 +351,7 @@ def test_bars_of_an_audit_are_the_audits():
     assert len(cards) == len(bars)
     for card, bar in zip(cards, bars, strict=True):
         assert card.all("span", class_="badge")[0].words() == f"{bar.verdict} {ICONS[bar.verdict]}"
-        assert (format_percent if bar.unit == "share" else format_points)(bar.estimate) in card.words()
+        assert (format_percent if bar.unit == "share" else format_points)(bar.track.estimate) in card.words()
 
 
 def test_estimates_on_fitted_rows_are_those_of_an_audit():
@@ -358,8 +360,8 @@ def test_estimates_on_fitted_rows_are_those_of_an_audit():
     bars = bound_rates(make_report_rows(policy, HeldOut(evidence, labels), held_out=False), None)
     for rule in found.rules:
         bar = next(bar for bar in bars if rule.rule in bar.rules)
-        assert bar.estimate == pytest.approx(rule.estimate)
-        assert bar.rows == rule.rows
+        assert bar.track.estimate == pytest.approx(rule.estimate)
+        assert bar.judged.rows == rule.rows
         assert bar.verdict == rule.verdict == "estimated to hold"
 
 
@@ -368,9 +370,9 @@ def test_pairs_of_groups_are_drawn_once():
     problem = Problem(error(), [demographic_parity("sex", tol=0.04, between="groups", labels=[1])])
     policy = solve(problem, evidence)
     (bar,) = bound_rates(make_report_rows(policy, HeldOut(evidence), held_out=False), None)
-    assert (bar.low, bar.high, len(bar.rules)) == (-0.04, 0.04, 2)
+    assert (*bar.track[:2], len(bar.rules)) == (-0.04, 0.04, 2)
     gap = policy.expected(selected(1).given(sex="F") - selected(1).given(sex="M"), evidence)
-    assert bar.estimate == pytest.approx(gap)
+    assert bar.track.estimate == pytest.approx(gap)
     assert bar.verdict == "estimated to hold"
 
 
@@ -438,7 +440,7 @@ def test_the_frontier_is_the_frontiers():
     panels = parsed(page_of("referring")).all("div", class_="curve")
     assert len(panels) == 2
     for panel, statement in zip(panels, policy.problem.rules, strict=True):
-        circles = [c for c in panel.all("circle") if "data-say" in c.attributes]
+        circles = [c for c in panel.all("circle") if "data-level" in c.attributes]
         rows = next(iter(tables(panel).values()))[1:]
         assert len(circles) == len(rows)
         curve = next(c for c in _curves() if c.statement == statement)
@@ -970,6 +972,7 @@ def test_evidence_that_raises_an_alarm_is_drawn_at_the_line_of_alarms():
     limits, (one,) = monitor.alarm_limits, monitor.status
     ends = [(0.0, 0.0), (limits.log_ever / np.log(10), limits.log_change / np.log(10))]  # log10 of both
     history = tuple(Point(50 * i, 0.1, 0.0, 0.2, *both) for i, both in enumerate(ends, 1))
-    svg = parsed(_draw_evidence(replace(one, history=history), Scale(0.0, 100.0), monitor))
+    field = Field(Scale(0.0, 100.0), Scale(0.0, 1.25), 70)
+    svg = parsed(draw_evidence(replace(one, history=history), field, monitor))
     ends_at = {line.attributes["class"]: line.attributes["y2"] for line in svg.all("line")}
     assert ends_at["curve-line"] == ends_at["now-line"] == ends_at["target"]

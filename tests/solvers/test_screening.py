@@ -63,7 +63,7 @@ def test_weights_of_features_that_no_rule_touches_must_not_move(screened):
     dual, here, _, screen = screened
     weights = dual.form.score_matrix(here)
     assert screen.covers(weights)
-    untouched = np.setdiff1d(np.arange(len(weights)), dual.support[0].features)
+    untouched = np.setdiff1d(np.arange(len(weights)), dual.rules.support.features)
     assert len(untouched)
     for feature in untouched:
         moved = weights.copy()

@@ -14,11 +14,10 @@ from bylaw.program.dual import Dual
 from bylaw.program.linear_form import compile_problem
 from bylaw.program.observed_rates import attach_observed, compile_observed
 from bylaw.rows.outcomes import observe
-from bylaw.solvers import full_batch, label_items, separable
+from bylaw.solvers import full_batch, separable
 from bylaw.solvers.base import gradient_mapping
 from bylaw.solvers.full_batch import FullBatch
-from bylaw.solvers.label_items import LabelItems, find_rules
-from bylaw.solvers.separable import _sample, solve_separable
+from bylaw.solvers.separable import LabelItems, find_rules, sample_evenly, solve_separable
 from helpers.reference import softmax
 
 ONE_RULE = {
@@ -82,21 +81,21 @@ def test_newton_steps_on_all_rules_find_the_same_policy(problem, monkeypatch):
 
 
 def test_a_sample_of_many_rows_leads_to_the_root_of_all(monkeypatch):
-    monkeypatch.setattr(separable, "_SAMPLE_ITEMS", 2**16)
+    monkeypatch.setattr(separable, "SAMPLE_ITEMS", 2**16)
     dual = make_dual(ONE_RULE["coverage"], make_evidence(n=60_000, K=10))
-    assert _sample(dual, 10).n_rows < dual.n_rows / 4
+    assert sample_evenly(dual, 10).n_rows < dual.n_rows / 4
     found = solve_separable(dual, tol=1e-6)
     assert found is not None
     assert abs(dual.value_and_gradient(found.multipliers)[1]) < 1e-10
 
 
 def test_rows_that_mislead_a_sample_cost_time_and_not_the_answer(monkeypatch):
-    monkeypatch.setattr(separable, "_SAMPLE_ITEMS", 2**16)
+    monkeypatch.setattr(separable, "SAMPLE_ITEMS", 2**16)
     rng = np.random.default_rng(1)
     scores = softmax(rng.normal(size=(60_000, 10)))
     scores[::9] = softmax(9 * rng.normal(size=(len(scores[::9]), 10)))  # the sample takes every ninth row
     dual = make_dual(ONE_RULE["coverage"], Evidence(scores))
-    found, misled = (solve_separable(rows, tol=1e-6) for rows in (dual, _sample(dual, 10)))
+    found, misled = (solve_separable(rows, tol=1e-6) for rows in (dual, sample_evenly(dual, 10)))
     assert found is not None
     assert misled is not None
     assert max(found.multipliers / misled.multipliers, misled.multipliers / found.multipliers) > 2
@@ -127,7 +126,7 @@ def test_the_rule_of_each_label():
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("problem", [ONE_RULE["coverage"], PER_LABEL], ids=["one rule", "per label"])
 def test_sums_over_labels_are_those_of_a_pass_over_rows(problem, weighted, monkeypatch):
-    monkeypatch.setattr(label_items, "_TILE", 2**12)  # many tiles
+    monkeypatch.setattr(separable, "TILE_BYTES", 2**12)  # many tiles
     evidence = make_evidence(weighted=weighted)
     labels = np.random.default_rng(2).integers(0, 6, len(evidence))
     dual, rows = make_dual(problem, evidence), observe(evidence, labels, None)
@@ -137,9 +136,9 @@ def test_sums_over_labels_are_those_of_a_pass_over_rows(problem, weighted, monke
     assert rules is not None
     low, high = np.full((2, dual.n_rules), [[4.0], [6.0]])
     near = LabelItems(dual, rules, rates.couplings).screen(low, high)
-    assert 0 < len(near.losses) < 6 * len(evidence)
+    assert 0 < near.columns.shape[1] < 6 * len(evidence)
     narrow = near.narrow(1.1 * low, 0.9 * high)
-    assert len(narrow.losses) < len(near.losses)
+    assert narrow.columns.shape[1] < near.columns.shape[1]
     for point in (1.1 * low, 0.9 * high):
         total = dual.tally(point, curvature=True)
         for items in (near, narrow):

@@ -34,7 +34,13 @@ from bylaw.program.dual import Dual, Hessian
 from bylaw.program.linear_form import compile_problem
 from bylaw.solvers import full_batch, linear_program
 from bylaw.solvers.base import gradient_mapping
-from bylaw.solvers.full_batch import FullBatch, _factor_lifted, _stages, first_damping, minimize_quadratic
+from bylaw.solvers.full_batch import (
+    FullBatch,
+    _factor_lifted,
+    _list_stages,
+    find_first_damping,
+    minimize_quadratic,
+)
 from bylaw.solvers.linear_program import LinearProgram, exact_policy
 from helpers.generated_rows import Rows
 
@@ -196,7 +202,7 @@ def test_a_start_from_anywhere_leads_to_the_same_answer(seed):
 
 def test_rounding_errors_in_place_of_curvature_are_no_curvature():
     negative = Hessian(sparse.csr_array(np.eye(1)), np.array([[-1.7e-23]]), 0.0)
-    assert first_damping(negative, 1.0) == 1.0
+    assert find_first_damping(negative, 1.0) == 1.0
 
 
 def test_a_matrix_that_rounding_made_indefinite_has_a_factor_lifted():
@@ -246,7 +252,7 @@ def test_the_unit_of_the_loss_does_not_blur_the_linear_program(unit):
 def test_stages_grow_in_rows_and_sharpness():
     rows = Rows(n=40_000, K=2, S=2)
     dual = dual_of([demographic_parity("hidden", tol=0.02)], beta=1000, rows=rows)
-    stages = [stage for stage, _ in _stages(dual, None)]
+    stages = [stage for stage, _ in _list_stages(dual, None)]
     sizes = [stage.mass for stage in stages]
     assert sizes == sorted(sizes)
     assert sizes[0] < 4000
@@ -291,8 +297,8 @@ def make_many_rules(*rules):
 def test_many_rules_are_solved_as_few_are(monkeypatch):
     problem, evidence = make_many_rules(selected(0) <= 0.1)
     outlined = solve(problem, evidence, tol=1e-8)
-    assert len(outlined.multipliers) > full_batch._MANY_RULES
-    monkeypatch.setattr(full_batch, "_MANY_RULES", 1000)
+    assert len(outlined.multipliers) > full_batch.MANY_RULES
+    monkeypatch.setattr(full_batch, "MANY_RULES", 1000)
     plain = solve(problem, evidence, tol=1e-8)
     assert {outlined.solution.status, plain.solution.status} == {Status.CONVERGED}
     assert outlined.solution.steps > plain.solution.steps  # so it did begin otherwise

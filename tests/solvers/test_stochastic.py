@@ -32,9 +32,8 @@ from bylaw.program.blocks import Block, make_blocks
 from bylaw.program.dual import Dual
 from bylaw.program.linear_form import compile_problem
 from bylaw.solvers import ACSA, SGD, SGD3, Stochastic, StochasticNewton
-from bylaw.solvers.acsa import AcceleratedState, Plan
-from bylaw.solvers.oracle import Oracle, kernels
-from bylaw.solvers.oracle import SampledRows as Steps
+from bylaw.solvers.stochastic import AcceleratedState, Oracle, Plan, load_kernels
+from bylaw.solvers.stochastic import SampledRows as Steps
 from helpers.generated_rows import Rows
 
 STOCHASTIC = {"stochastic": StochasticNewton(), "sgd3": SGD3(), "acsa": ACSA(), "sgd": SGD()}
@@ -124,8 +123,8 @@ def test_sgd3_is_acsa_again_and_again_with_every_centre():
             average = alpha * point + (1 - alpha) * average
         centre = average
     np.testing.assert_allclose(walk.answer, centre, atol=1e-12)
-    np.testing.assert_allclose(walk.centres, [c for _, c in centres], atol=1e-12)
-    assert len({tuple(c) for c in walk.centres}) == 3  # no centre was changed in place
+    np.testing.assert_allclose(walk.centers, [c for _, c in centres], atol=1e-12)
+    assert len({tuple(c) for c in walk.centers}) == 3  # no centre was changed in place
 
 
 KINDS = {
@@ -147,7 +146,7 @@ def test_the_compiled_gradient_is_the_derivative_on_its_row(kind, beta):
     for i in range(6):
         out = np.empty(dual.n_rules)
         distribution, scores = np.empty(dual.form.base.shape[1]), np.empty(dual.form.base.size)
-        kernels().row_gradient(point, rows.features[i], 1.0, rows.problem, distribution, scores, out)
+        load_kernels().row_gradient(point, rows.features[i], 1.0, rows.problem, distribution, scores, out)
         (block,) = dual.blocks
         alone = Dual(dual.form, [Block(block.features[:, [i]], None)], beta)
         for j in range(dual.n_rules):
@@ -254,10 +253,10 @@ def test_too_few_steps_say_what_to_do():
         solve(problem, evidence, solver="sgd3", beta="paper")
     with pytest.raises(BylawError, match="raise beta") as low_beta:
         solve(problem, evidence, solver="sgd3", beta=0.5)
-    with pytest.raises(BylawError, match="2 rows, not 1; otherwise use solver='full_batch'") as short:
+    with pytest.raises(BylawError, match="2 rows, got 1; otherwise use solver='full_batch'") as short:
         solve(problem, Evidence([[0.3, 0.7]]), solver="sgd3")
     assert low_beta.value.remedy == short.value.remedy == Remedy("choose_solver", "full_batch")
-    with pytest.raises(BylawError, match="leaves no step"):
+    with pytest.raises(BylawError, match="must allow at least one step"):
         solve(problem, evidence, solver=Stochastic(passes=1e-9))
 
 
@@ -273,7 +272,7 @@ def test_anyones_optimiser_plugs_in():
     policy = solve(problem, evidence, solver=Stochastic(plain, passes=5), beta=30)
     assert policy.expected(rejected(), evidence) == pytest.approx(0.1, abs=0.02)
     assert policy.solution.steps == 300 * 50
-    with pytest.raises(OptionError, match="more than the 3000 rows it may have; give more passes"):
+    with pytest.raises(OptionError, match="at most 3000 rows, got a request for more; give more passes"):
         solve(problem, evidence, solver=plain, beta=30)
 
 

@@ -22,7 +22,7 @@ from bylaw.program.blocks import Block, make_blocks
 from bylaw.program.dual import Dual
 from bylaw.program.linear_form import compile_problem
 from bylaw.solvers import FullBatch, StochasticNewton, stochastic_newton
-from bylaw.solvers.oracle import SampledRows
+from bylaw.solvers.stochastic import SampledRows
 from bylaw.solvers.stochastic_newton import TILE_ROWS
 from helpers.generated_rows import Rows
 
@@ -79,7 +79,7 @@ def test_the_model_is_the_sum_of_the_expansions():
     """By finite differences: where the second tile comes, the sum has the exact gradient of both tiles but
     for the first tile's remainder, of second order in a short step."""
     dual, features, first = walk(TILE_ROWS)
-    couplings = dual.support[1]
+    couplings = dual.rules.couplings
     before = StochasticNewton().begin(1.0, 1.0, 0, first.point)
     before.__dict__.update(first.__dict__)
     before.resolution = 1e9  # curvature at beta itself, to be exact

@@ -11,9 +11,9 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 
-from bylaw.report.number_format import format_percent, format_points, round_number
 from bylaw.studio import session as session_module
 from bylaw.studio.session import Session
+from bylaw.view.numbers import format_percent, format_points, round_number
 from helpers.browsers import FAULTS
 from helpers.studio_pages import PARITY, REFERRED, add, drag, figures, settle, state, texts
 

@@ -17,10 +17,9 @@ from bylaw.language.parser import parse
 from bylaw.policy.policy import Policy
 from bylaw.rows.columns import Columns
 from bylaw.rows.outcomes import observe
-from bylaw.solvers.warm_full_batch import WarmFullBatch
+from bylaw.solvers.full_batch import WarmFullBatch
 from bylaw.studio import session as session_module
-from bylaw.studio.jobs import CancelledError, Job
-from bylaw.studio.questions import Question
+from bylaw.studio.questions import CancelledError, Job, Question
 from bylaw.studio.saved_files import Source, suggest_next
 from bylaw.studio.session import Session
 from helpers.scored import people
@@ -476,11 +475,11 @@ def test_progress_counts_passes_and_states_how_far_off_the_solver_is(monkeypatch
 def test_another_tab_does_not_end_it(monkeypatch):
     evidence, _, _ = people(500, 0)
     session = Session(Problem("error()"), evidence)
-    job = session.jobs.begin("one", "solve", 1)
-    assert ask(session, ["rejected() <= 0.1"], tab="two", number=9)["status"] == "solved"
-    assert not job.cancelled
-    session.jobs.cancel("one")
-    assert job.cancelled
+    with session.jobs.run("one", "solve", 1) as job:
+        assert ask(session, ["rejected() <= 0.1"], tab="two", number=9)["status"] == "solved"
+        assert not job.cancelled
+        session.jobs.cancel("one")
+        assert job.cancelled
 
 
 def test_the_diagnosis_of_a_conflict_ends_between_two_passes(monkeypatch):

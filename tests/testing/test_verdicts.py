@@ -20,7 +20,7 @@ from bylaw import (
     rejected,
     solve,
 )
-from bylaw.report.bounded_rates import bound_rates
+from bylaw.report.context import bound_rates
 from bylaw.report.rows import make_report_rows
 from bylaw.testing import TOLERANCE, describe_rule, find_worst, is_out_of_reach
 from bylaw.testing._verdicts import measure_unit
@@ -34,7 +34,7 @@ def judge(policy, evidence, **options):
     """The verdicts of the report and of the audit on the only rule."""
     (reported,) = bound_rates(make_report_rows(policy, HeldOut(evidence), held_out=False), None)
     (audited,) = audit(policy, evidence, fitted_rows="estimate", **options).rules
-    assert reported.estimate == pytest.approx(audited.estimate, abs=1e-9)
+    assert reported.track.estimate == pytest.approx(audited.estimate, abs=1e-9)
     return reported.verdict, audited.verdict
 
 

@@ -25,11 +25,11 @@ _STALE = 86_400  # seconds without a write
 
 @contextlib.contextmanager
 def write_atomically(path: Path, *, private: bool = False) -> Iterator[Path]:
-    """Where to write a file that takes the place of `path` once it is whole and on the disk.
+    """Write a file that replaces `path` once it is complete and on the disk.
 
-    Where the system can, what is written has no name until then, so that nothing is left of it even when the
-    process is killed; elsewhere, what killed processes left is removed after a day. A new `private` file can
-    be read by its owner alone; one that is replaced keeps its permissions.
+    Where the system can, the file has no name until then, so that nothing is left of it even if the process
+    is killed; elsewhere, files left by killed processes are removed after a day. A new `private` file can be
+    read by its owner alone; one that is replaced keeps its permissions.
     """
     if not path.parent.is_dir():
         raise FileNotFoundError(f"cannot write {path}: there is no folder {path.parent}")
@@ -64,8 +64,10 @@ def write_atomically(path: Path, *, private: bool = False) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def lock_folder(path: Path) -> Iterator[None]:
-    """While others wait who lock the same folder; nothing is left of it when a process ends. Systems without
-    such locks have none."""
+    """Hold a lock on a folder, for which others wait; a process that ends releases it.
+
+    Systems without such locks have none.
+    """
     try:
         import fcntl
     except ImportError:
@@ -111,7 +113,7 @@ def _remove_stale(folder: Path) -> None:
 
 
 def _unnamed_file(folder: Path) -> int | None:
-    """A file descriptor, on Linux file systems that have such files."""
+    """Open a file without a name, on Linux file systems that have such files."""
     if not hasattr(os, "O_TMPFILE"):
         return None
     try:
@@ -126,12 +128,15 @@ _MOST_SIZE = 1e100  # of numbers that are multiplied and added up without an ove
 
 
 def write_json(content: dict[str, Any], path: Path, *, private: bool = False) -> None:
-    """An older file stays until the new one is whole. Floats read back to the last bit."""
+    """Write JSON; an older file stays until the new one is complete.
+
+    Floats read back to the last bit.
+    """
     write_text(path, format_json(content), private=private)
 
 
 def format_json(content: dict[str, Any]) -> str:
-    """The text of such a file."""
+    """Return the text of a JSON file."""
     return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
 
@@ -141,7 +146,7 @@ def hash_file(path: Path) -> str:
 
 
 def read_json(path: Path, what: str, reader: Callable[[Node], T]) -> T:
-    """What `reader` makes of the file; whatever is wrong with it becomes a `PolicyFileError`."""
+    """Return the result of `reader` on a file; any error in it becomes a `PolicyFileError`."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_constant)
     except (ValueError, RecursionError, BadValueError) as problem:
@@ -210,7 +215,7 @@ class Node:
         return number if math.isfinite(number) else self.fail("a finite number")
 
     def one_of(self, choices: Any) -> Any:
-        """Equal to one of them, and of its type: true is not 1."""
+        """Return the value, equal to one of the choices and of its type: true is not 1."""
         if any(type(choice) is type(self.value) and choice == self.value for choice in choices):
             return self.value
         return self.fail(f"one of {list(choices)}")
@@ -247,7 +252,7 @@ class Node:
             self.fail(f"a finite number of at most {_MOST_SIZE:g}")
 
     def check_version(self, name: str, version: int, oldest: int | None = None) -> None:
-        """This version, or one from the oldest that is still read."""
+        """Raise unless the file has this version, or one from the oldest that is still read."""
         self["format"].one_of([name])
         found = self["version"].value
         if type(found) is not int or not (version if oldest is None else oldest) <= found <= version:

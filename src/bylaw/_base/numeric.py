@@ -17,7 +17,7 @@ _SMALL = 2**12  # entries, of which a dense product is faster than the overhead 
 
 
 def compact(matrix: Matrix) -> Matrix:
-    """The same matrix for products: a sparse one takes tens of microseconds, however small it is."""
+    """Return the same matrix, dense if it is small: a sparse product takes tens of microseconds."""
     return as_dense(matrix) if math.prod(matrix.shape or ()) <= _SMALL else matrix
 
 
@@ -28,7 +28,7 @@ def as_dense(matrix: Matrix) -> Floats:
 def add_entries(
     values: Floats, rows: NDArray[np.integer], columns: NDArray[np.integer], shape: tuple[int, int]
 ) -> Matrix:
-    """The matrix with these values, (n,), at these places; where several share one, with their sum."""
+    """Return the matrix with these values, (n,), at these places; values at one place add up."""
     if math.prod(shape) > _SMALL:
         return sparse.csr_array((values, (rows, columns)), shape=shape)
     matrix = np.zeros(shape)
@@ -37,14 +37,14 @@ def add_entries(
 
 
 def find_columns(matrix: Matrix) -> NDArray[np.integer]:
-    """The columns with any entry, in order."""
+    """Return the columns with any entry, in order."""
     if isinstance(matrix, np.ndarray):
         return np.flatnonzero(matrix.any(axis=0))
     return np.unique(matrix.indices)
 
 
 def find_mirrors(matrix: sparse.csr_array) -> NDArray[np.int64]:
-    """(n_rows,): for each row the first that equals it or its negative."""
+    """Return for each row the first that equals it or its negative, (n_rows,)."""
     first: dict[tuple[bytes, bytes], int] = {}
     mirrors = np.arange(len(matrix.indptr) - 1)
     for j in range(len(mirrors)):
@@ -57,27 +57,21 @@ def find_mirrors(matrix: sparse.csr_array) -> NDArray[np.int64]:
 
 # exp(-40) is below the rounding error of a probability: such actions get probability zero.
 NEGLIGIBLE = -40.0
-_FACTORS = 1000  # numbers up to 2 whose product is a finite float
-_TILE = 2**18  # bytes of scores at a time
-_MANY = 16  # actions, of which most may be negligible on every row
-_FEW = 8  # where less than one action in so many is not, the others are left out
+_TILE = 2**18  # bytes of scores at a time: what one step writes, the next one finds in the cache
 
 
 def softmax(scores: Floats) -> Floats:
-    """Turn scores (n_actions, n_rows) into probabilities in place; returns log-sum-exp, (n_rows,)."""
+    """Turn scores (n_actions, n_rows) into probabilities in place; return log-sum-exp, (n_rows,)."""
     peak, total = normalize(scores, scores)
     return np.log(total, out=total) + peak
 
 
 def normalize(scores: Floats, out: Floats) -> tuple[Floats, Floats]:
-    """Write probabilities to `out`, which may be the scores; these are overwritten. Returns the largest score
-    and the sum of exp(score - largest), (n_rows,) each."""
+    """Write probabilities to `out`, which may be the scores; these are overwritten.
+
+    Return the largest score and the sum of exp(score - largest), (n_rows,) each.
+    """
     peak = scores.max(axis=0)
-    flat = scores.flags.c_contiguous and out.flags.c_contiguous
-    if len(scores) >= _MANY and flat and np.isfinite(peak).all():
-        near = scores > peak + (NEGLIGIBLE - 1.0)  # and a few that rounding may move there
-        if np.count_nonzero(near) * _FEW <= near.size:
-            return peak, _normalize_few(scores, np.flatnonzero(near), peak, out)
     scores -= peak
     _exp_or_zero(scores)
     total = scores.sum(axis=0)
@@ -85,45 +79,30 @@ def normalize(scores: Floats, out: Floats) -> tuple[Floats, Floats]:
     return peak, total
 
 
-def _normalize_few(scores: Floats, places: NDArray[np.intp], peak: Floats, out: Floats) -> Floats:
-    """The same where all but a few places of the flattened scores are negligible; returns the sums. Terms are
-    added in the order of the actions, so that both ways give the same bits."""
-    rows = places % scores.shape[1]
-    terms = scores.reshape(-1)[places] - peak[rows]
-    _exp_or_zero(terms)
-    total: Floats = np.bincount(rows, terms, scores.shape[1]).astype(np.float64, copy=False)
-    out[...] = 0.0
-    out.reshape(-1)[places] = terms / total[rows]
-    return total
-
-
 def sigmoid(scores: Floats) -> Floats:
-    """Turn scores (n_labels, n_rows) into probabilities in place; returns the sum of softplus, (n_rows,)."""
+    """Turn scores (n_labels, n_rows) into probabilities in place; return the sum of softplus, (n_rows,)."""
     potential = np.zeros(scores.shape[1])
-    for first in range(0, len(scores), _FACTORS):
-        product = np.ones(scores.shape[1])  # one log of a product instead of many logs
-        for part in _split(scores[first : first + _FACTORS]):
-            potential += np.maximum(part, 0.0).sum(axis=0)
-            product *= _sigmoid(part).prod(axis=0)
-        potential += np.log(product, out=product)
+    for part in split_labels(scores):
+        potential += np.maximum(part, 0.0).sum(axis=0)
+        potential += np.log(_sigmoid(part)).sum(axis=0)
     return potential
 
 
 def separate(scores: Floats, out: Floats) -> None:
-    """Write probabilities to `out`, which may be the scores; these are overwritten."""
-    for part, target in zip(_split(scores), _split(out), strict=True):
+    """Write the sigmoid of scores to `out`, which may be the scores; these are overwritten."""
+    for part, target in zip(split_labels(scores), split_labels(out), strict=True):
         _sigmoid(part)
         target[...] = part
 
 
-def _split(scores: Floats) -> Iterator[Floats]:
-    """Few labels at a time, so that what one step writes, the next one finds in the cache."""
+def split_labels(scores: Floats) -> Iterator[Floats]:
+    """Yield a few labels at a time of scores (n_labels, n_rows), which fit in the cache."""
     step = max(_TILE // (scores.itemsize * max(scores.shape[1], 1)), 1)
     return (scores[start : start + step] for start in range(0, len(scores), step))
 
 
 def _sigmoid(scores: Floats) -> Floats:
-    """In place, of few labels; returns 1 + exp(-|score|), (n_labels, n_rows)."""
+    """Turn scores into probabilities in place; return 1 + exp(-|score|), (n_labels, n_rows)."""
     included = scores > 0
     np.negative(np.abs(scores, out=scores), out=scores)
     _exp_or_zero(scores)
@@ -134,17 +113,18 @@ def _sigmoid(scores: Floats) -> Floats:
 
 
 def _exp_or_zero(scores: Floats) -> None:
-    """exp of scores <= 0 in place, zero where negligible. At a large beta almost every row is decided, and
-    only few entries need exp; both ways give the same bits."""
+    """Take exp of scores <= 0 in place, zero where negligible.
+
+    At a large beta almost every row is decided, and only few entries need exp; both ways give the same bits.
+    """
     near = scores > NEGLIGIBLE
-    open_ = near & (scores < 0)  # exp(0) is 1
-    if np.count_nonzero(open_) > open_.size // 3 or not scores.flags.c_contiguous:
+    undecided = near & (scores < 0)  # exp(0) is 1
+    if np.count_nonzero(undecided) > undecided.size // 3 or not scores.flags.c_contiguous:
         np.exp(scores, out=scores)
-        if not near.all():
-            scores *= near
+        scores *= near
         return
     flat = scores.reshape(-1)
-    places = np.flatnonzero(open_)
+    places = np.flatnonzero(undecided)
     terms = np.exp(flat[places])
     scores[...] = near
     flat[places] = terms
@@ -160,8 +140,10 @@ _HALF = np.uint64(32)
 
 
 def hash_rows(columns: Floats | Sequence[Floats]) -> Hashes:
-    """One hash per row, (n_rows,), of an array (n_columns, n_rows) or a list of columns (n_rows,); equal rows
-    have equal ones."""
+    """Return one hash per row, (n_rows,), of an array (n_columns, n_rows) or a list of columns.
+
+    Equal rows have equal hashes.
+    """
     n_rows = columns.shape[1] if isinstance(columns, np.ndarray) else len(columns[0])
     mixed = np.full(n_rows, _START)
     for column in columns:
@@ -171,11 +153,11 @@ def hash_rows(columns: Floats | Sequence[Floats]) -> Hashes:
 
 
 def order_by_content(first: Sequence[Floats], others: Sequence[Floats]) -> NDArray[np.intp]:
-    """A random order of the rows, (n_rows,), that depends on what is in them and not on how they come.
+    """Return a random order of the rows, (n_rows,), that depends only on their content.
 
     Rows are sorted by a hash of their columns, and then shuffled with a seed that is made of the hashes:
-    those that are alike would otherwise stand together. `others` count only among rows that are alike in the
-    `first` columns.
+    equal rows would otherwise stand together. `others` count only among rows that are equal in the `first`
+    columns.
     """
     hashes = hash_rows(first)
     ranked = np.lexsort((hash_rows(others), hashes))

@@ -30,10 +30,12 @@ def _find_libraries() -> ThreadpoolController:
 
 @contextmanager
 def limit_blas_threads() -> Iterator[None]:
-    """Let products of matrices take one thread. Blocks of rows are small: with several threads, a product
-    mostly waits for its threads, and very long on a busy machine.
+    """Limit products of matrices to one thread.
 
-    The first caller to enter sets the limit, and the last one to leave restores the number of threads."""
+    Blocks of rows are small: with several threads, a product mostly waits for its threads, and very long on
+    a busy machine. The first caller to enter sets the limit, and the last one to leave restores the number
+    of threads.
+    """
     with _lock:
         _limits.append(None if _limits else _find_libraries().limit(limits=1, user_api="blas"))
         _release_control()
@@ -58,7 +60,9 @@ _CHECK: ContextVar[Callable[[], None] | None] = ContextVar("check", default=None
 
 @contextmanager
 def interrupting(check: Callable[[], None]) -> Iterator[None]:
-    """Within this, every pass over rows calls `check` first, which may raise. Other threads do not.
+    """Call `check` before every pass over rows within the context; it may raise.
+
+    Other threads are not affected.
 
     >>> with interrupting(lambda: print("a pass")):
     ...     checkpoint()
@@ -73,7 +77,7 @@ def interrupting(check: Callable[[], None]) -> Iterator[None]:
 
 
 def checkpoint() -> None:
-    """Where a computation may end."""
+    """Call the check of `interrupting`, if there is one: a computation may end here."""
     check = _CHECK.get()
     if check is not None:
         check()
@@ -83,7 +87,7 @@ _LIBRARY = str(Path(__file__).parents[1])
 
 
 def find_stack_level() -> int:
-    """What `warnings.warn` takes as its `stacklevel`: how far up the first caller outside the library is."""
+    """Return the `stacklevel` of `warnings.warn` for the first caller outside the library."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_LIBRARY):
         frame, level = frame.f_back, level + 1
@@ -95,8 +99,9 @@ _DEVELOPMENT = ("test", "docs", "peers")  # extras of those who work on the libr
 
 
 def show_versions() -> None:
-    """Print the versions of Python, the platform, bylaw, its dependencies and its extras, for reports of
-    problems.
+    """Print the versions of Python, the platform, bylaw, its dependencies and its extras.
+
+    Reports of problems should contain them.
 
     Examples
     --------
@@ -113,7 +118,7 @@ def show_versions() -> None:
 
 
 def find_version(package: str, otherwise: str = "not installed") -> str:
-    """The version of a package that is installed."""
+    """Return the version of an installed package."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -129,7 +134,7 @@ def _describe_system() -> dict[str, str]:
 
 
 def _list_packages(optional: bool) -> Iterator[str]:
-    """The packages that every installation needs, or that only extras do, in order of their names."""
+    """Yield the packages that every installation needs, or that only extras do, in order."""
     needed: dict[bool, set[str]] = {False: set(), True: set()}
     for line in _read_requirements():
         found = re.match(r"[\w.-]+", line)
@@ -140,7 +145,7 @@ def _list_packages(optional: bool) -> Iterator[str]:
 
 
 def _read_requirements() -> list[str]:
-    """As the installed package states them; none where its source is used without an installation."""
+    """Return the requirements of the installed package; none if it is not installed."""
     try:
         return requires(_OWN) or []
     except PackageNotFoundError:

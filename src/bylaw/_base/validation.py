@@ -15,7 +15,7 @@ MIN_CELL = 10  # rows: rates and counts of smaller groups are not shown, unless 
 
 
 def check_number(value: Any, what: str, error: type[BylawError] = OptionError) -> float:
-    """A finite float."""
+    """Return a finite float."""
     if not _is_number(value):
         raise error(f"{what} must be a number, not {value!r}")
     number = _as_float(value) + 0.0  # -0.0 becomes 0.0
@@ -25,7 +25,7 @@ def check_number(value: Any, what: str, error: type[BylawError] = OptionError) -
 
 
 def check_nonnegative(value: Any, what: str, error: type[BylawError] = OptionError) -> float:
-    """Zero or more."""
+    """Return a number that is zero or more."""
     number = check_number(value, what, error)
     if number < 0:
         raise error(f"{what} must not be negative, got {value}")
@@ -33,28 +33,28 @@ def check_nonnegative(value: Any, what: str, error: type[BylawError] = OptionErr
 
 
 def check_margin(value: Any) -> float:
-    """A margin: standard errors to keep from a bound."""
+    """Return a margin: standard errors to keep from a bound."""
     if _is_number(value) and 0 <= _as_float(value) < math.inf:
         return _as_float(value)
     raise OptionError(f"margin must be a number of standard errors, zero or more, not {value!r}")
 
 
 def check_positive(value: Any, what: str) -> float:
-    """More than zero."""
+    """Return a number that is more than zero."""
     if _is_number(value) and 0 < _as_float(value) < math.inf:
         return _as_float(value)
     raise OptionError(f"{what} must be a positive number, not {value!r}")
 
 
 def check_fraction(value: Any, what: str, example: float = 0.95) -> float:
-    """Strictly between zero and one."""
+    """Return a number strictly between zero and one."""
     if _is_number(value) and 0 < _as_float(value) < 1:
         return _as_float(value)
     raise OptionError(f"{what} must be a number between 0 and 1, such as {example}, not {value!r}")
 
 
 def check_whole(value: Any, what: str) -> int:
-    """A whole number."""
+    """Return a whole number."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise OptionError(f"{what} must be a whole number, not {value!r}")
     return int(value)
@@ -68,14 +68,14 @@ def check_min_cell(value: Any) -> int:
 
 
 def check_choice(value: Any, what: str, choices: Collection[Any]) -> Any:
-    """One of a few values, and of the type of one: 1 is not True."""
+    """Return one of a few values, and of the type of one: 1 is not True."""
     if any(type(choice) is type(value) and choice == value for choice in choices):
         return value
     raise OptionError(f"{what} must be one of {list(choices)}, not {value!r}")
 
 
 def as_scalar(value: Any, what: str, error: type[BylawError] = RuleError) -> Value:
-    """A label or group value as a plain Python scalar, so that text and JSON can carry it."""
+    """Return a label or group value as a plain Python scalar, so that text and JSON can carry it."""
     if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
         value = value.item()
     if isinstance(value, bool):
@@ -92,14 +92,14 @@ def as_scalar(value: Any, what: str, error: type[BylawError] = RuleError) -> Val
 
 
 def as_name(name: Any, what: str, error: type[BylawError] = RuleError) -> str:
-    """The name of a column, as plain text that is not empty."""
+    """Return the name of a column, as plain text that is not empty."""
     if not isinstance(name, str) or not name:
         raise error(f"{what} must be text that is not empty, not {name!r}")
     return check_text(str.__str__(name), what, error)
 
 
 def check_text(text: str, what: str, error: type[BylawError] = OptionError) -> str:
-    """Text that files and databases can hold: no lone surrogates, which are halves of characters."""
+    """Return text that files and databases can hold: no lone surrogates, which are halves of characters."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -108,7 +108,7 @@ def check_text(text: str, what: str, error: type[BylawError] = OptionError) -> s
 
 
 def check_key(key: Any) -> str:
-    """The key of draws by id: an empty one would be a secret that was never set."""
+    """Return the key of draws by id; an empty key would be a secret that was never set."""
     if not isinstance(key, str):
         raise OptionError(f"key must be text, not of type {type(key).__name__}")  # a secret is not shown
     if not key:

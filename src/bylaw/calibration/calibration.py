@@ -62,7 +62,7 @@ class Selected(NamedTuple):
 def select_maps(
     probabilities: Floats, codes: Codes, weights: Floats, known: Mapping[str, Codes], method: str = "auto"
 ) -> Selected:
-    """The map, or the maps, for these rows.
+    """Return the map, or the maps, for these rows.
 
     Parameters
     ----------
@@ -108,21 +108,21 @@ def select_maps(
 
 
 def _list_methods(sample: Sample) -> tuple[Method, ...]:
-    """Those that these rows suffice for, the simplest first."""
+    """Return the methods that these rows suffice for, the simplest first."""
     K = sample.n_cells
     full = K <= _LARGEST_MATRIX and len(sample) >= _ROWS_PER_WEIGHT * K * K
     return tuple(method for method in METHODS if (full and K > 2) or method != "dirichlet")
 
 
 def _thin(rows: NDArray[np.intp], most: int) -> NDArray[np.intp]:
-    """At most so many of the rows, evenly spread."""
+    """Return at most so many of the rows, evenly spaced."""
     if len(rows) <= most:
         return rows
     return rows[np.linspace(0, len(rows) - 1, most).astype(np.intp)]
 
 
 def _fit_group(sample: Sample, rows: NDArray[np.intp], pooled: FittedMap) -> FittedMap:
-    """On the rows of one group, shrunk towards the map of all rows."""
+    """Fit on the rows of one group, shrunk towards the map of all rows."""
     return fit_map(sample.rows(rows), shrink_towards(pooled.design, pooled.theta), pooled.slope, pooled.theta)
 
 
@@ -134,7 +134,7 @@ def _fit_groups(sample: Sample, pooled: FittedMap, by: str, groups: Codes) -> Se
 
 
 def _list_groups(groups: Codes) -> list[tuple[int, NDArray[np.intp]]]:
-    """The groups with enough rows."""
+    """Return the groups with enough rows."""
     found = [(int(code), np.flatnonzero(groups == code)) for code in np.unique(groups[groups >= 0])]
     return [(code, rows) for code, rows in found if len(rows) >= GROUP_ROWS]
 
@@ -186,7 +186,7 @@ class Comparison:
         return {}
 
     def cross_fit(self, method: Method) -> list[FittedMap]:
-        """One fit for each fold, without its rows."""
+        """Return one fit for each fold, without its rows."""
         if method not in self._fits:
             whole = self.fit(self.sample, method)
             self._fits[method] = [
@@ -195,7 +195,7 @@ class Comparison:
         return self._fits[method]
 
     def losses(self, method: Method | None) -> Floats:
-        """(n_rows,): held-out log loss."""
+        """Return the held-out log loss of each row, (n_rows,)."""
         if method is None:
             return self.own_losses
         if method in self._losses:
@@ -208,7 +208,7 @@ class Comparison:
         return losses
 
     def group_losses(self, method: Method, groups: Codes) -> Floats:
-        """(n_rows,): held-out log loss with a map for each group that has enough rows."""
+        """Return the held-out log loss, (n_rows,), with a map for each group with enough rows."""
         losses = self.losses(method).copy()
         for _, members in _list_groups(groups):
             for fold, pooled in enumerate(self.cross_fit(method)):
@@ -220,7 +220,7 @@ class Comparison:
         return losses
 
     def gain(self, losses: Floats, other: Floats) -> tuple[float, float]:
-        """By how much the other losses are lower in the mean, and the standard error of that."""
+        """Return by how much the other losses are lower in the mean, and its standard error."""
         weights = self.sample.weights / self.sample.weights.sum()
         difference = losses - other
         mean = float(weights @ difference)
@@ -249,7 +249,10 @@ class Comparison:
         raise AssertionError("the best is within its own standard error")
 
     def choose_groups(self, pooled: Method | None, method: Method, groups: Mapping[str, Codes]) -> str | None:
-        """The attribute for whose values maps of this method are best; None if not significantly."""
+        """Return the attribute for whose values maps of this method are best, or None.
+
+        The gain must be significant.
+        """
         found, best, least = None, self.losses(pooled), _SIGNIFICANT
         for name, codes in groups.items():
             if len(_list_groups(codes)) < 2:
@@ -323,10 +326,10 @@ class Calibration:
     joint: Mapping[str, GroupMap] = field(default_factory=dict)
 
     def apply(self, evidence: Evidence) -> CalibratedEvidence:
-        """The rows with calibrated probabilities.
+        """Return the rows with calibrated probabilities.
 
-        Rows that this calibration was applied to come back as they are; where another one was, it is applied
-        to what they were before.
+        Rows that this calibration was applied to are returned unchanged. If another one was applied, this
+        one is applied to the probabilities before that.
 
         Parameters
         ----------
@@ -365,7 +368,7 @@ class Calibration:
         return CalibratedEvidence.make(evidence, self, probabilities, groups, joint)
 
     def _calibrate_labels(self, evidence: Evidence) -> Floats:
-        """(n_rows, K)."""
+        """Return the calibrated P(label | x), (n_rows, K)."""
         if self.labels is None:
             return evidence.probabilities
         calibrated = self.labels.apply(evidence.probabilities)
@@ -383,7 +386,7 @@ class Calibration:
         return calibrated
 
     def _calibrate_joint(self, name: str, evidence: Evidence, joint: Floats, labels: Floats) -> Floats:
-        """(n_rows, S, K): P(s | x, y) P(y | x), which adds up to the calibrated P(y | x)."""
+        """Return P(s | x, y) P(y | x), (n_rows, S, K), which adds up to the calibrated P(y | x)."""
         found = self.joint.get(name)
         if found is None and self.labels is None:
             return joint
@@ -400,7 +403,7 @@ class Calibration:
         return shares * labels[:, None, :]
 
     def describe(self) -> str:
-        """What is calibrated, and by which methods, in a few words."""
+        """Return what is calibrated, and by which methods, in a few words."""
         parts = []
         if self.labels is not None:
             methods = dict.fromkeys(found.method for found in (*self.by_value.values(), self.labels))
@@ -424,7 +427,7 @@ class Calibration:
 
     @classmethod
     def from_node(cls, node: Node, classes: tuple[Value, ...], groups: Mapping[str, Any]) -> Calibration:
-        """Read what `to_dict` wrote, with trust in nothing.
+        """Read the result of `to_dict`, and check all of it.
 
         Parameters
         ----------
@@ -472,7 +475,7 @@ def _read_group_maps(node: Node, groups: Mapping[str, Any], depth: int) -> dict[
 
 
 def _apply_to_values(found: GroupMap, group: GroupProbabilities) -> Floats:
-    """(n_rows, S), in the order of the group's values."""
+    """Return calibrated probabilities, (n_rows, S), in the order of the group's values."""
     order = [group.values.index(value) for value in found.values]
     calibrated = np.empty(group.probabilities.shape)
     calibrated[:, order] = found.map.apply(group.probabilities[:, order])
@@ -495,7 +498,7 @@ class CalibratedEvidence(Evidence):
         groups: Mapping[Any, GroupProbabilities],
         joint: Mapping[str, Floats],
     ) -> CalibratedEvidence:
-        """The raw evidence with some columns exchanged."""
+        """Return the raw evidence with calibrated columns."""
         for array in (probabilities, *joint.values()):
             array.flags.writeable = False
         made = object.__new__(cls)
@@ -509,7 +512,7 @@ class CalibratedEvidence(Evidence):
         return made
 
     def rows(self, part: Part) -> Self:
-        """Some of the rows."""
+        """Return some of the rows."""
         return super().rows(part).with_columns(raw=self.raw.rows(part))
 
 
@@ -521,7 +524,7 @@ def fit_calibration(
     attributes: Sequence[str] | None = None,
     propensity_weights: Any = None,
 ) -> Calibration | None:
-    """Learn what the probabilities of these rows are worth from what was observed of them.
+    """Fit a calibration of these rows' probabilities to what was observed.
 
     Parameters
     ----------
@@ -584,7 +587,7 @@ def fit_calibration(
 def _read_codes(
     evidence: Evidence, seen: ObservedRows, labelled: bool
 ) -> tuple[Codes | None, dict[str, Codes]]:
-    """Codes (n_rows,) of the labels, if there are any, and of the groups; -1 where they were not seen."""
+    """Return codes, (n_rows,), of the labels, if there are any, and of the groups; -1 if missing."""
     together = {name for names in evidence.groups if isinstance(names, tuple) for name in names}
     codes: dict[str, Codes] = {name: group.codes for name, group in seen.known_groups.items()}
     if labelled:
@@ -607,7 +610,7 @@ def _fit(
     method: str,
     by: Sequence[str],
 ) -> Calibration | None:
-    """From codes, -1 where nothing was seen."""
+    """Fit a calibration to codes, which are -1 if missing."""
     n_rows, K = len(evidence), len(evidence.classes)
     known = {name: group.codes for name, group in evidence.known_groups.items() if name in by}
     chosen = Selected(None)
@@ -643,7 +646,7 @@ def _check_seen(codes: Codes, method: str, what: str) -> None:
 
 
 def calibrate_held_out(calibration: Calibration, held_out: Any) -> Any:
-    """Held-out rows, `HeldOut` or `Evidence`, with calibrated probabilities; anything else as it is."""
+    """Return held-out rows, `HeldOut` or `Evidence`, with calibrated probabilities."""
     if isinstance(held_out, HeldOut) and isinstance(held_out.evidence, Evidence):
         return HeldOut(**{**vars(held_out), "evidence": calibration.apply(held_out.evidence)})
     return calibration.apply(held_out) if isinstance(held_out, Evidence) else held_out

@@ -88,7 +88,7 @@ class CalibrationMap:
         return not (self.weights - np.diag(np.diag(self.weights))).any()
 
     def apply(self, probabilities: Floats) -> Floats:
-        """Calibrated probabilities.
+        """Return calibrated probabilities.
 
         Parameters
         ----------
@@ -113,7 +113,7 @@ class CalibrationMap:
         return calibrated
 
     def compute_scores(self, logs: Floats) -> Floats:
-        """(K, n_rows), of logarithms (K, n_rows)."""
+        """Return scores (K, n_rows) of logarithms (K, n_rows)."""
         scores = np.diag(self.weights)[:, None] * logs if self.is_diagonal else self.weights @ logs
         scores += self.bias[:, None]
         for knots, bends in zip(self.knots.T, self.bends.T, strict=True):
@@ -127,7 +127,7 @@ class CalibrationMap:
 
     @classmethod
     def from_node(cls, node: Node, n_cells: int) -> CalibrationMap:
-        """Read what `to_dict` wrote, with trust in nothing."""
+        """Read the result of `to_dict`, and check all of it."""
         rows = node["knots"].list()
         n_bends = len(rows[0].list()) if rows else 0
         floor = node["floor"].positive()
@@ -149,17 +149,17 @@ class CalibrationMap:
 
 
 def make_identity(n_cells: int, floor: float) -> CalibrationMap:
-    """The map that changes nothing but clips at the floor."""
+    """Return the map that changes nothing but clips at the floor."""
     return CalibrationMap("none", floor, np.zeros(n_cells), np.eye(n_cells))
 
 
 def take_logs(probabilities: Floats, floor: float) -> Floats:
-    """log max(p, floor), (K, n_rows), of probabilities (n_rows, K)."""
+    """Return log max(p, floor), (K, n_rows), of probabilities (n_rows, K)."""
     return np.log(np.maximum(probabilities.T, floor))
 
 
 def find_floor(probabilities: Floats) -> float:
-    """Half of the smallest probability that is not zero: what lies below was never seen."""
+    """Return half of the smallest probability that is not zero: smaller ones were not observed."""
     positive = probabilities[probabilities > 0]
     least = float(positive.min()) / 2 if positive.size else SMALLEST_FLOOR
     return min(max(least, SMALLEST_FLOOR), 0.5 / probabilities.shape[1])
@@ -204,14 +204,14 @@ class Sample:
         )
 
     def losses(self, scores: Floats) -> Floats:
-        """(n_rows,): log loss of scores (K, n_rows)."""
+        """Return the log loss of scores (K, n_rows), (n_rows,)."""
         peak = scores.max(axis=0)
         total = np.log(np.exp(scores - peak).sum(axis=0)) + peak
         return total - scores[self.codes, np.arange(len(self))]
 
 
 def make_sample(probabilities: Floats, codes: NDArray[np.int64], weights: Floats) -> Sample:
-    """Rows of probabilities (n_rows, K); all codes are cells, and some weight is positive."""
+    """Return a sample of probabilities (n_rows, K); all codes are cells, and some weight is positive."""
     floor = find_floor(probabilities)
     return Sample(take_logs(probabilities, floor), codes, weights / weights.mean(), floor)
 
@@ -237,7 +237,10 @@ class Design:
         return sparse.csr_array(self.basis.T)
 
     def features(self, logs: Floats) -> Floats:
-        """(K, Q, n_rows) of tempered logarithms (K, n_rows); (1, Q, n_rows) where all cells have the same."""
+        """Return features, (K, Q, n_rows), of tempered logarithms (K, n_rows).
+
+        They are (1, Q, n_rows) if all cells have the same ones.
+        """
         if self.method == "dirichlet":
             return np.concatenate([np.ones((1, logs.shape[1])), logs])[None]
         features = np.empty((len(logs), 2 + self.knots.shape[1], logs.shape[1]))
@@ -246,12 +249,12 @@ class Design:
         return features
 
     def scores(self, theta: Floats, features: Floats) -> Floats:
-        """(K, n_rows)."""
+        """Return the scores of parameters, (K, n_rows)."""
         numbers = self.numbers(theta)
         return numbers @ features[0] if len(features) == 1 else (numbers[:, None] @ features)[:, 0]
 
     def numbers(self, theta: Floats) -> Floats:
-        """(K, Q): how much each feature counts."""
+        """Return the weight of each feature, (K, Q)."""
         return (self.basis @ theta).reshape(self.n_cells, -1)
 
 
@@ -264,11 +267,11 @@ class FittedMap:
     theta: Floats
 
     def scores(self, sample: Sample) -> Floats:
-        """(K, n_rows)."""
+        """Return the scores of a sample, (K, n_rows)."""
         return self.design.scores(self.theta, self.design.features(self.slope * sample.logs))
 
     def make_map(self, floor: float) -> CalibrationMap:
-        """In logarithms that are not tempered."""
+        """Return the map of logarithms that are not tempered."""
         bias, *slopes = self.design.numbers(self.theta).T
         full = self.design.method == "dirichlet"
         weights = np.transpose(slopes) if full else np.diag(slopes[0])
@@ -280,7 +283,7 @@ class FittedMap:
 
 
 def fit_slope(sample: Sample) -> float:
-    """One over the temperature of least log loss, by Newton's method on its convex loss."""
+    """Return one over the temperature of least log loss, by Newton's method on its convex loss."""
     slope = 1.0 / max(float(np.std(sample.logs)), 1e-3)
     own = sample.logs[sample.codes, np.arange(len(sample))]
     for _ in range(_MOST_STEPS):
@@ -301,8 +304,10 @@ def fit_slope(sample: Sample) -> float:
 
 
 def fit_level(sample: Sample) -> tuple[float, Floats]:
-    """Fit one slope for all cells together with a bias of each, (K,): where log-odds are far from zero, no
-    temperature alone brings them to the observed frequencies."""
+    """Fit one slope for all cells together with a bias of each, (K,).
+
+    If log-odds are far from zero, no temperature alone brings them to the observed frequencies.
+    """
     K, spread = sample.n_cells, max(float(np.std(sample.logs - sample.logs.mean(axis=1)[:, None])), 1e-3)
     places = np.arange(2 * K).reshape(K, 2)
     entries = np.ones(2 * K), (places.T.ravel(), np.append(np.arange(K), np.full(K, K)))
@@ -317,7 +322,7 @@ def fit_level(sample: Sample) -> tuple[float, Floats]:
 
 
 def fit_map(sample: Sample, design: Design, slope: float, begin: Floats | None = None) -> FittedMap:
-    """The map of least penalised log loss."""
+    """Return the map of least penalized log loss."""
     loss = Loss(sample, design, design.features(slope * sample.logs))
     start = np.maximum(design.centre if begin is None else begin, design.lower)
     minimize = _take_newton_steps if len(start) <= _MOST_CURVED else _descend
@@ -325,7 +330,7 @@ def fit_map(sample: Sample, design: Design, slope: float, begin: Floats | None =
 
 
 def _take_newton_steps(loss: Loss, theta: Floats) -> Floats:
-    """Newton's method, projected on the bounds: what is at its bound and should stay there is left out."""
+    """Minimize by Newton's method, projected on the bounds: the active bounds are left out."""
     lower, here = loss.design.lower, loss.at(theta)
     for _ in range(_MOST_STEPS):
         free = np.flatnonzero((theta > lower) | (here.gradient < 0))
@@ -349,7 +354,7 @@ def _take_newton_steps(loss: Loss, theta: Floats) -> Floats:
 
 
 def _descend(loss: Loss, theta: Floats) -> Floats:
-    """L-BFGS-B, where there are too many parameters for their curvature."""
+    """Minimize by L-BFGS-B, for too many parameters to compute their curvature."""
     bounds = optimize.Bounds(loss.design.lower)  # type: ignore[arg-type]
     options = {"maxiter": _MOST_STEPS, "ftol": _PRECISION, "gtol": 1e-6, "maxcor": 20}
     found = optimize.minimize(
@@ -384,7 +389,7 @@ class Loss:
         return _LossPoint(value / len(rows), gradient / len(rows), scores)
 
     def hessian(self, shares: Floats) -> Floats:
-        """(n_free, n_free), where the probabilities are (K, n_rows)."""
+        """Return the second derivatives, (n_free, n_free), at probabilities (K, n_rows)."""
         K, n_rows = shares.shape
         roots = np.sqrt(self.sample.weights)
         weighted = self.features * (shares * roots)[:, None]  # (K, Q, n_rows)
@@ -432,7 +437,7 @@ def make_design(method: Method, sample: Sample, slope: float, bias: Floats | flo
 
 
 def _list_segments(places: NDArray[np.int64], knots: Floats, lowest: Floats) -> list[_Columns]:
-    """A slope for each cell between each two knots; a bend is the difference of two."""
+    """Return a slope for each cell between neighboring knots; a bend is the difference of two."""
     ends = np.column_stack([np.minimum(lowest, knots[:, 0]), knots, np.zeros(len(knots))])
     lengths = np.clip(np.diff(ends), _SHORTEST, 1.0)
     return [
@@ -466,12 +471,15 @@ class _Columns(NamedTuple):
 
 
 def shrink_towards(design: Design, theta: Floats) -> Design:
-    """The same maps, of which those near this one are preferred: for the rows of one group."""
+    """Return the same maps with a penalty on the distance to one, for the rows of a group."""
     return replace(design, centre=theta, ridge=_RIDGE_GROUP * np.where(design.ridge > 0, design.ridge, 1.0))
 
 
 def place_knots(sample: Sample, slope: float) -> Floats:
-    """(K, H): quantiles of each cell's tempered logarithms, half of them among the rows of that cell."""
+    """Return knots, (K, H): quantiles of each cell's tempered logarithms.
+
+    Half of them are quantiles among the rows of that cell.
+    """
     counts = np.bincount(sample.codes, minlength=sample.n_cells)
     n_knots = int(np.clip(counts.min() // _ROWS_PER_KNOT, 1, _MOST_KNOTS))
     levels = (np.arange(n_knots) + 1) / (n_knots + 1)

@@ -1,6 +1,6 @@
-"""The commands, and what becomes of errors.
+"""The commands, and how their errors are reported.
 
-Commands import what they need when they run, so that help is quick: their modules must not import numpy,
+Commands import what they need when they run, so that help is fast: their modules must not import numpy,
 pyarrow, scipy or matplotlib.
 """
 
@@ -13,22 +13,13 @@ from typing import Annotated, Any
 
 import typer
 
-from bylaw.cli.commands.audit import run_audit
-from bylaw.cli.commands.decide import run_decide
-from bylaw.cli.commands.demo import run_demo
-from bylaw.cli.commands.diagnose import run_diagnose
-from bylaw.cli.commands.explain import run_explain
+from bylaw.cli.commands.audit import run_audit, run_watch
+from bylaw.cli.commands.decide import run_decide, run_explain
+from bylaw.cli.commands.demo import run_demo, run_rules
 from bylaw.cli.commands.export import export
-from bylaw.cli.commands.fit import run_fit
-from bylaw.cli.commands.frontier import run_frontier
-from bylaw.cli.commands.refit import run_refit
-from bylaw.cli.commands.report import run_report
-from bylaw.cli.commands.rules import run_rules
-from bylaw.cli.commands.show import run_show
-from bylaw.cli.commands.studio import run_studio
-from bylaw.cli.commands.watch import run_watch
-from bylaw.cli.console import MEANINGS, ExitCode, redirect_warnings, tell, write_failure
-from bylaw.cli.remedies import describe_problem
+from bylaw.cli.commands.fit import run_diagnose, run_fit, run_frontier, run_refit
+from bylaw.cli.commands.report import run_report, run_show, run_studio
+from bylaw.cli.console import MEANINGS, ExitCode, describe_problem, redirect_warnings, tell, write_failure
 from bylaw.errors import BylawError, InfeasibleRulesError, UncertifiedError, install_extra
 
 app = typer.Typer(
@@ -40,26 +31,29 @@ app = typer.Typer(
     help="Make any trained classifier satisfy system-level rules, without retraining it.",
     epilog="\n\n".join(["[bold]Exit codes[/bold]", *(f"{int(c)}  {text}" for c, text in MEANINGS.items())]),
 )
-app.command("fit")(run_fit)
-app.command("decide")(run_decide)
-app.command("audit")(run_audit)
-app.command("watch")(run_watch)
-app.command("refit")(run_refit)
-app.command("report")(run_report)
-app.command("frontier")(run_frontier)
-app.command("diagnose")(run_diagnose)
-app.command("studio")(run_studio)
-app.command("explain")(run_explain)
-app.command("show")(run_show)
-app.command("rules")(run_rules)
-app.command("demo")(run_demo)
+for _command in (
+    run_fit,
+    run_decide,
+    run_audit,
+    run_watch,
+    run_refit,
+    run_report,
+    run_frontier,
+    run_diagnose,
+    run_studio,
+    run_explain,
+    run_show,
+    run_rules,
+    run_demo,
+):
+    app.command(_command.__name__.removeprefix("run_"))(_command)
 app.add_typer(export, name="export")
 
 
 def run() -> int:
     """Run the command of `sys.argv`, and return its exit code."""
     signal.signal(signal.SIGTERM, _stop)
-    as_json = "--json" in sys.argv[1:]  # what is wrong with the arguments is written as JSON, too
+    as_json = "--json" in sys.argv[1:]  # errors in the arguments are written as JSON, too
     try:
         with redirect_warnings():
             return int(app(standalone_mode=False) or ExitCode.SUCCESS)
@@ -68,7 +62,7 @@ def run() -> int:
 
 
 def _describe_failure(problem: Any) -> tuple[str, ExitCode]:
-    """Return what is wrong, in words, and the exit code."""
+    """Return the message of an error, and the exit code."""
     if isinstance(problem, InfeasibleRulesError | UncertifiedError):
         return describe_problem(problem), ExitCode.BROKEN
     if isinstance(problem, FileNotFoundError):
@@ -76,7 +70,10 @@ def _describe_failure(problem: Any) -> tuple[str, ExitCode]:
     if isinstance(problem, BylawError | OSError):
         return describe_problem(problem), ExitCode.TROUBLE
     if isinstance(problem, MemoryError):
-        return "there is not enough memory for these rows; give fewer, such as a sample", ExitCode.TROUBLE
+        return (
+            "there is not enough memory for these rows; give fewer of them, such as a sample",
+            ExitCode.TROUBLE,
+        )
     if isinstance(problem, ModuleNotFoundError) and problem.name == "pyarrow":
         return f"the command line needs pyarrow: {install_extra('cli')}", ExitCode.TROUBLE
     wrong_arguments: Any = problem if hasattr(problem, "format_message") else None
@@ -89,7 +86,7 @@ def _describe_failure(problem: Any) -> tuple[str, ExitCode]:
 
 
 def _stop(*_: Any) -> None:
-    """End as after control-C, so that what is half written is removed."""
+    """End as after control-C, so that partial files are removed."""
     raise KeyboardInterrupt
 
 
@@ -104,7 +101,7 @@ def _show_version(asked: bool) -> None:
 @app.callback()
 def _program(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Which bylaw this is.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Run the program itself, for options without a command."""

@@ -1,6 +1,6 @@
 """Output of commands: one writer of results; errors, remarks and progress go to standard error.
 
-Whatever comes from files is shown as plain text, without markup; invisible characters, as escapes.
+Text that comes from files is printed without markup, and invisible characters are escaped.
 """
 
 from __future__ import annotations
@@ -24,8 +24,15 @@ from rich.table import Table
 from rich.text import Text
 
 from bylaw._base.visible_text import escape_json, make_visible
-from bylaw.cli.remedies import describe_problem
-from bylaw.errors import InfeasibleRulesError, UncertifiedError
+from bylaw.errors import (
+    Action,
+    BylawError,
+    ConvergenceWarning,
+    GuaranteeWarning,
+    InfeasibleRulesError,
+    Remedy,
+    UncertifiedError,
+)
 
 
 class ExitCode(IntEnum):
@@ -39,19 +46,79 @@ class ExitCode(IntEnum):
 
 
 MEANINGS: dict[int, str] = {
-    ExitCode.SUCCESS: "success; of audit, all rules are certified; of watch, quiet",
-    ExitCode.BROKEN: "rules do not hold, conflict, or cannot be certified; of watch, an alarm",
-    ExitCode.TROUBLE: "trouble: something is wrong with a file or an option, and the message says what",
+    ExitCode.SUCCESS: "success; of audit, all rules are certified; of watch, no alarm",
+    ExitCode.BROKEN: "rules are violated, conflict, or cannot be certified; of watch, an alarm",
+    ExitCode.TROUBLE: "a file or an option is wrong; the message names the cause",
     ExitCode.FAULT: "a fault in bylaw itself",
-    ExitCode.UNDECIDED: "of audit, undecided: the rows are too few to tell, or were fitted on",
+    ExitCode.UNDECIDED: "of audit, undecided: there are too few rows, or the policy was fitted on them",
     130: "interrupted",
 }
+
+_REMEDIES: dict[Action, str] = {  # in flags and keys of the rules file
+    "pass_labels": "name their column with --label COLUMN",
+    "pass_groups": "name its column with --group {subject}=COLUMN",
+    "pass_group_probabilities": "name the columns of its probabilities with "
+    "--group-probabilities '{subject}=PATTERN', such as '{subject}_*'",
+    "pass_true_groups": "name the column of its observed values with --true-group {subject}=COLUMN",
+    "pass_combinations": "name the column of one of them with --group NAME=COLUMN; only the Python library "
+    "takes probabilities of combinations",
+    "pass_joint": "name its columns in the rules file of the fit with joint = {{ {subject} = "
+    '"{subject}_*_label_*" }} under [columns], or give its values with --group {subject}=COLUMN',
+    "drop_copies": "give each row once",
+    "pass_largest_weight": "state it with --largest-weight NUMBER",
+    "pass_limits": "state its range with --limit {subject}=LEAST:MOST",
+    "pass_outcomes": "name the columns of its observed values with --outcomes '{subject}=PATTERN', or "
+    "pass --outcomes {subject}=known if it does not depend on the outcome",
+    "pass_reference": "name the column of its labels with --reference {subject}=COLUMN",
+    "pass_costs": 'name its columns in the rules file with costs = {{ {subject} = "{subject}_*" }} '
+    "under [columns]",
+    "pass_changes": "give the policy that decided before with --previous POLICY",
+    "pass_decisions": "name the column of the decisions that were taken with --decisions COLUMN, or use "
+    "--method betting",
+    "choose_method": "use --method {subject}",
+    "choose_solver": 'otherwise set solver = "{subject}" under [solve] in the rules file',
+    "choose_decisions": 'for other decisions set decisions = "{subject}" at the top of the rules file',
+    "choose_reject": 'choose another with reject = "refer" at the top of the rules file',
+    "choose_probabilities": "name them with --scores 'p_*' or --scores COLUMN,COLUMN; or one, with --scores "
+    "COLUMN --positive CLASS",
+    "choose_scores": "name it with --scores COLUMN",
+    "choose_positive": "name it with --positive CLASS",
+    "name_classes": "name both with --classes OTHER,{subject}, or the column of true labels with --label",
+    "choose_group": "pass --group {subject} or --group-probabilities '{subject}={subject}_*'",
+    "choose_column": "pass {flag} {choices[0]}, for instance",
+    "list_columns": "name the columns one by one, in the order of the classes, with --scores COLUMN,COLUMN",
+    "state_delimiter": "pass --delimiter ';'",
+    "normalize": "correct it, or pass --normalize to divide each row by its sum",
+    "align_rows": "give both as columns of one table",
+    "read_all_rows": "pass --in-memory, with a part of the rows if they are too many",
+    "estimate_fitted_rows": "give rows that were held out; `bylaw audit --fitted-rows estimate` gives an "
+    "estimate without a certificate",
+    "plan_looks": "audit once, on all rows together; for looks that are planned beforehand, divide the error "
+    "by their number: --confidence {subject} for {choices[0]}",
+    "add_steps": "raise tol or lower beta under [solve] in the rules file",
+    "loosen_tolerance": "raise tol or lower beta under [solve] in the rules file",
+    "refit": "fit it again with `bylaw fit`",
+}
+_FLAGS = {"label": "--label", "weight": "--weight", "id": "--id-column"}
+
+
+def word_for_shell(remedy: Remedy) -> str:
+    """Return a remedy in the words of the command line."""
+    flag = _FLAGS.get(remedy.subject, "")
+    return _REMEDIES[remedy.action].format(subject=remedy.subject, choices=remedy.choices, flag=flag)
+
+
+def describe_problem(problem: BaseException) -> str:
+    """Return the message of an error or a warning, with its remedy and its notes."""
+    advised = isinstance(problem, BylawError | ConvergenceWarning | GuaranteeWarning)
+    text = problem.describe(word_for_shell) if advised else str(problem)
+    return "\n".join([text, *getattr(problem, "__notes__", ())])
 
 
 class Grid(NamedTuple):
     """A table in the text of a result: text to the left, numbers to the right."""
 
-    heads: Sequence[str]  # empty texts, where there is no line of heads
+    heads: Sequence[str]  # empty texts for a table without a line of heads
     rows: Sequence[Sequence[Any]]
     title: str = ""
 
@@ -65,31 +132,25 @@ _out = _Console(highlight=False, soft_wrap=True, emoji=False)
 _aside = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 
-def write_result(facts: Any, text: Iterable[Any], as_json: bool, code: ExitCode | None = None) -> None:
-    """Write the result of a command, and end it with an exit code if one is given.
+def write_result(
+    facts: Any, text: Iterable[Any], as_json: bool = False, code: ExitCode | None = None
+) -> None:
+    """Write the result of a command as text or as JSON, and end the command if an exit code is given.
 
-    Parameters
-    ----------
-    facts : dict or list
-        the result for machines, written as JSON; with an exit code, this is added to it.
-    text : iterable of str, rich text or Grid
-        the same for people. It is not computed if JSON is asked for.
-    as_json : bool
-        whether JSON is asked for.
-    code : ExitCode, optional
-        what the command ends with; by default, the caller goes on.
+    `facts` is the result as plain values for JSON, to which the exit code is added. `text` yields lines and
+    grids, and is not computed if JSON is asked for.
     """
     if as_json:
-        show_json(facts if code is None else {**facts, "exit_code": int(code)})
+        _print_json(facts if code is None else {**facts, "exit_code": int(code)})
     else:
         for part in text:
-            show_table(part) if isinstance(part, Grid) else tell(part)
+            _print_grid(part) if isinstance(part, Grid) else tell(part)
     if code is not None:
         raise typer.Exit(code)
 
 
 def write_failure(problem: Exception, text: str, code: ExitCode, as_json: bool) -> ExitCode:
-    """Write an error on standard error, and JSON on standard output if it is asked for; return the code."""
+    """Write an error to standard error, and as JSON to standard output if asked for; return its code."""
     if (show := getattr(problem, "show", None)) is not None:  # wrong arguments
         show()
     else:
@@ -103,13 +164,15 @@ def write_failure(problem: Exception, text: str, code: ExitCode, as_json: bool) 
             names = ("rule", "conflict", "p_value", "rows", "confidence")
             needed = problem.rows_needed if math.isfinite(problem.rows_needed) else None
             details = {**{name: getattr(problem, name) for name in names}, "rows_needed": needed}
-        show_json({"error": text, "kind": type(problem).__name__, "exit_code": int(code), **details})
+        _print_json({"error": text, "kind": type(problem).__name__, "exit_code": int(code), **details})
     return code
 
 
-def show_json(content: Any) -> None:
-    """Print for machines: nothing else goes to standard output."""
-    print_raw(escape_json(json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False, default=str)))
+def _print_json(content: Any) -> None:
+    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False, default=str)
+    with contextlib.suppress(BrokenPipeError):
+        print(escape_json(text))  # noqa: T201
+    _flush()
 
 
 def tell(text: Any) -> None:
@@ -119,12 +182,11 @@ def tell(text: Any) -> None:
 
 
 def make_plain(text: Any, style: str = "") -> Text:
-    """Return text that cannot steer a terminal."""
+    """Return text in which no character sequence can control the terminal."""
     return Text(make_visible(str(text), keep="\n\t"), style=style)
 
 
-def show_table(grid: Grid) -> None:
-    """Print a table."""
+def _print_grid(grid: Grid) -> None:
     table = Table(
         title=make_plain(grid.title, "bold") if grid.title else None,
         title_justify="left",
@@ -141,22 +203,15 @@ def show_table(grid: Grid) -> None:
     _flush()
 
 
-def print_raw(text: str) -> None:
-    """Print the result itself, as it is."""
-    with contextlib.suppress(BrokenPipeError):
-        print(text)  # noqa: T201
-    _flush()
-
-
 @contextlib.contextmanager
 def print_at_end(path: Path) -> Iterator[None]:
-    """Print a file, byte by byte, if the block succeeds; what is told meanwhile goes to standard error."""
+    """Copy a file to standard output if the block succeeds; its results go to standard error meanwhile."""
     global _out
-    told, _out = _out, _aside
+    results, _out = _out, _aside
     try:
         yield
     finally:
-        _out = told
+        _out = results
     sys.stdout.flush()
     with path.open("rb") as file, contextlib.suppress(BrokenPipeError):
         shutil.copyfileobj(file, sys.stdout.buffer)
@@ -169,7 +224,7 @@ def get_width() -> int:
 
 
 def _print(console: Console, text: Text) -> None:
-    """Print text: on a terminal, lines end between words; in a file, they are as long as they are."""
+    """Print text; on a terminal, break lines between words."""
     console.print(text, soft_wrap=not console.is_terminal)
 
 
@@ -181,17 +236,17 @@ def _flush() -> None:
 
 
 def _discard_output() -> None:
-    """Discard what follows, if the reader of a pipe has ended, as with `| head`; the exit code stays."""
+    """Discard what follows if the reader of a pipe has ended, as with `| head`; the exit code stays."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def remark(text: str) -> None:
-    """Print what was assumed on the way."""
+    """Print to standard error what was assumed."""
     _print(_aside, make_plain(text, "dim"))
 
 
 def warn(text: str) -> None:
-    """Print a warning."""
+    """Print a warning to standard error."""
     _print(_aside, Text("warning: ", "yellow") + make_plain(text))
 
 
@@ -207,8 +262,8 @@ def redirect_warnings() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def show_progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Show a bar on standard error, if that is a terminal; call what it gives with the work done since."""
+def show_progress(name: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """Show a bar on a terminal; yield a function that advances it by a number of units."""
     if not _aside.is_terminal:
         yield lambda done: None
         return
@@ -216,23 +271,23 @@ def show_progress(what: str, total: int | None) -> Iterator[Callable[[int], None
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=_aside, transient=True) as bar:
-        task = bar.add_task(what, total=total)
+        task = bar.add_task(name, total=total)
         yield lambda done: bar.advance(task, done)
 
 
 @contextlib.contextmanager
-def show_steps(what: str, quiet: bool = False) -> Iterator[Callable[[Any], None] | None]:
-    """Show how far a solver is, on standard error, if that is a terminal and shows no passes over rows."""
+def show_steps(name: str, quiet: bool = False) -> Iterator[Callable[[Any], None] | None]:
+    """Show the steps of a solver on a terminal, unless a bar of passes is shown there."""
     if quiet or not _aside.is_terminal:
         yield None
         return
-    with _aside.status(what) as status:
-        yield lambda step: status.update(f"{what}: step {step.number}, off by {step.gradient_mapping:.1e}")
+    with _aside.status(name) as status:
+        yield lambda step: status.update(f"{name}: step {step.number}, off by {step.gradient_mapping:.1e}")
 
 
 @contextlib.contextmanager
-def show_passes(what: str) -> Iterator[Callable[[Any], None] | None]:
-    """Show a bar for each pass over rows that are not in memory, on standard error, if that is a terminal."""
+def show_passes(name: str) -> Iterator[Callable[[Any], None] | None]:
+    """Show on a terminal a bar for each pass over rows that are not in memory."""
     if not _aside.is_terminal:
         yield None
         return
@@ -240,13 +295,13 @@ def show_passes(what: str) -> Iterator[Callable[[Any], None] | None]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[speed]}"))
     bar = Progress(*columns, console=_aside, transient=True)
-    task = bar.add_task(what, total=None, speed="")
+    task = bar.add_task(name, total=None, speed="")
 
-    def watch(seen: Any) -> None:
-        bar.start()  # not before: nothing else can be shown beside it
-        speed = f"{seen.rows:,} rows, {seen.rows / max(seen.seconds, 1e-9):,.0f} rows/s"
-        name = f"{what}, pass {seen.number}"
-        bar.update(task, description=name, total=seen.n_rows, completed=seen.rows, speed=speed)
+    def watch(state: Any) -> None:
+        bar.start()  # not before the first pass: nothing else can be shown beside a bar
+        speed = f"{state.rows:,} rows, {state.rows / max(state.seconds, 1e-9):,.0f} rows/s"
+        text = f"{name}, pass {state.number}"
+        bar.update(task, description=text, total=state.n_rows, completed=state.rows, speed=speed)
 
     try:
         yield watch

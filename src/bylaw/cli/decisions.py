@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pyarrow import types
 
 from bylaw._base.typing import Value
-from bylaw.cli.inputs import Previous, list_group_values
+from bylaw.cli.tables import Previous, list_group_values
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.policy.policy import Policy
 from bylaw.policy.row_maps import as_one_type

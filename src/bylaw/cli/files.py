@@ -1,7 +1,7 @@
 """Files that a command reads and writes, and `-`, standard input and output.
 
-Tables on standard input and output go through files of a private folder: most formats cannot be read in one
-go, and so nothing is written to a pipe unless the command succeeds.
+Tables on standard input and output are copied through files in a private folder: most formats cannot be read
+in one pass, and nothing is written to a pipe unless the command succeeds.
 """
 
 from __future__ import annotations
@@ -32,23 +32,11 @@ def open_tables(
     parts: bool = False,
     **others: Path | None,
 ) -> list[Any]:
-    """Return the files of the tables that a command reads, until it ends.
+    """Return the files of the tables that a command reads, until the command ends.
 
     Standard input is copied to a file. The options --delimiter and --format of the command are checked, and
-    CSV files are read with that delimiter.
-
-    Parameters
-    ----------
-    context : typer.Context
-        the call of the command.
-    table : Path, optional
-        its table.
-    output : Path, optional
-        where the command writes a table in the format of --format, too.
-    parts : bool
-        whether it writes a folder of tables, in the format of --format.
-    **others : Path
-        its other tables, by the names of their options.
+    CSV files are read with that delimiter. `output` is a table in the format of --format, and `parts` states
+    that the command writes a folder of these; `others` are more tables, by the names of their options.
     """
     from bylaw.rows.table_files import read_with_delimiter
 
@@ -61,12 +49,12 @@ def open_tables(
         )
     streams = [*(["input"] if read else []), *(["output"] if output == STREAM else [])]
     if format_ is not None and format_ not in FORMATS:
-        raise OptionError(f"--format is one of {', '.join(FORMATS)}, not {format_!r}")
+        raise OptionError(f"--format must be one of {', '.join(FORMATS)}, got {format_!r}")
     if format_ is not None and not (streams or parts):
-        raise OptionError("--format has no effect without -: names of files tell their format")
+        raise OptionError("--format has no effect without -: the name of a file determines its format")
     if streams and format_ is None:
         raise OptionError(
-            f"the format of standard {streams[0]} cannot be told: add --format {', '.join(FORMATS)}"
+            f"the format of standard {streams[0]} is unknown: add --format {', '.join(FORMATS)}"
         )
     if context.params.get("delimiter") is not None:
         context.with_resource(read_with_delimiter(context.params["delimiter"]))
@@ -81,18 +69,10 @@ def open_tables(
 def check_outputs(
     output: Path | None, inputs: Sequence[Path | None], *others: Path | None, as_json: bool = False
 ) -> None:
-    """Raise an error if a command cannot write its files, or would write over what it reads or writes.
+    """Raise an error if an output cannot be written, or is an input or another output of the command.
 
-    Parameters
-    ----------
-    output : Path, optional
-        where the result goes, by -o; it alone can be standard output.
-    inputs : sequence of Path, optional
-        what the command reads.
-    *others : Path, optional
-        what else it writes.
-    as_json : bool
-        whether standard output has JSON.
+    `output` is the file of -o, which alone can be standard output; `others` are more outputs. `as_json`
+    states that JSON is printed.
     """
     from bylaw.rows.table_files import is_many, would_read
 
@@ -101,30 +81,31 @@ def check_outputs(
     if STREAM in others:
         raise OptionError("only -o can be -, standard output; write the other to a file")
     given = [path for path in inputs if path is not None]
-    known = [_resolve(path) for path in given]
+    used = [_resolve(path) for path in given]
     for path in [path for path in (output, *others) if path not in (None, STREAM)]:
         if not path.parent.is_dir():
             raise OptionError(f"cannot write {path}: there is no folder {path.parent}")
-        if _resolve(path) in known:
+        if _resolve(path) in used:
             raise OptionError(f"{path} is an input or another output of this command; choose another name")
         for table in given:
             if is_many(table) and would_read(table, path):
                 raise OptionError(
-                    f"{path} is among the files of {table}: the next run would read it; write it elsewhere"
+                    f"{path} is among the files of {table}: the next run would read it; write it to another "
+                    "folder"
                 )
-        known.append(_resolve(path))
+        used.append(_resolve(path))
 
 
 def _resolve(path: Path) -> Path:
     try:
         return path.resolve()
     except (OSError, RuntimeError):
-        raise OptionError(f"{path} is a link that leads nowhere") from None
+        raise OptionError(f"{path} is a broken link") from None
 
 
 @contextlib.contextmanager
 def open_output(output: Path, suffix: str) -> Iterator[Path]:
-    """Yield the file to write. That of standard output is printed if the block succeeds."""
+    """Yield the file to write; copy it to standard output if that is the output and the block succeeds."""
     if output != STREAM:
         yield output
         return
@@ -135,13 +116,13 @@ def open_output(output: Path, suffix: str) -> Iterator[Path]:
 
 
 def name_output(output: Path) -> str:
-    """Return the name of an output for people."""
+    """Return the name of an output in text."""
     return "standard output" if output == STREAM else str(output)
 
 
 @contextlib.contextmanager
 def name_saved(output: Path) -> Iterator[None]:
-    """Note in errors of a report that the policy is saved already: they do not lose the solve."""
+    """Add to errors of a report that the policy is saved, so that the solve is not lost."""
     saved = "no policy is printed, since" if output == STREAM else f"the policy is saved as {output}, but"
     try:
         yield

@@ -15,7 +15,7 @@ from bylaw.errors import OptionError
 from bylaw.rows.text_values import parse_values
 
 if TYPE_CHECKING:
-    from bylaw.cli.inputs import Reading
+    from bylaw.cli.tables import Reading
 
 FORMATS = ("csv", "csv.gz", "tsv", "parquet", "arrow", "json", "jsonl")
 MIN_KEY_BYTES = 16  # 128 bits, which cannot be guessed
@@ -23,84 +23,75 @@ _NEW_KEY = "make one with: openssl rand -hex 32"
 
 
 def _column(flag: str, text: str) -> Any:
-    """Return an option that names columns; all of these are listed together in the help."""
+    """Return an option that names columns; the help lists these together."""
     return typer.Option(
-        flag, help=text, rich_help_panel="Columns, if other than the rules file or the policy states"
+        flag, help=text, rich_help_panel="Columns, if they differ from the rules file or the policy"
     )
 
 
-# Options that name columns, by the names that `state_columns` looks for.
+# Options that name columns; `state_columns` reads them from the context of the command.
 Scores = Annotated[
-    str | None, _column("--scores", "Columns of P(class): a pattern, p_*, or names with commas.")
+    str | None, _column("--scores", "Columns of P(class): a pattern such as p_*, or names with commas.")
 ]
 Positive = Annotated[
-    str | None,
-    _column("--positive", "Of two classes, the one whose P(class) the one column of --scores holds."),
+    str | None, _column("--positive", "The class, of two, whose probability the one column of --scores is.")
 ]
 Classes = Annotated[
     str | None, _column("--classes", "The classes, with commas, in the order of the columns.")
 ]
 Group = Annotated[list[str] | None, _column("--group", "A known group: its name, or NAME=COLUMN.")]
 GroupProbabilities = Annotated[
-    list[str] | None, _column("--group-probabilities", "An unknown group: NAME=PATTERN, race=race_*.")
+    list[str] | None, _column("--group-probabilities", "An unknown group: NAME=PATTERN, as in race=race_*.")
 ]
 TrueGroup = Annotated[
     list[str] | None, _column("--true-group", "Observed values of an unknown group: NAME=COLUMN.")
 ]
 Reference = Annotated[
-    list[str] | None,
-    _column("--reference", "An earlier model: NAME=COLUMN of its labels, or a pattern."),
+    list[str] | None, _column("--reference", "An earlier model: NAME=COLUMN of its labels, or a pattern.")
 ]
 Label = Annotated[str | None, _column("--label", "The column of true labels.")]
 Weight = Annotated[str | None, _column("--weight", "The column of sample weights.")]
-SeenWeights = Annotated[
+PropensityWeights = Annotated[
     str | None,
-    _column("--propensity-weights", "Where labels or groups are missing: the column of 1/P(seen)."),
+    _column("--propensity-weights", "The column of 1/P(observed), if labels or groups are missing."),
 ]
 IdColumn = Annotated[str | None, _column("--id-column", "The column of ids.")]
-Normalize = Annotated[bool, _column("--normalize", "Divide probabilities by their sum: they were rounded.")]
+Normalize = Annotated[bool, _column("--normalize", "Divide rounded probabilities by their sum.")]
 
 # Options of how tables are read.
 Table = Annotated[
     Path,
     typer.Argument(
-        help="CSV, Parquet, Arrow or JSON, by its ending; a folder of such files, a quoted pattern, "
-        "'scores/*.parquet', or -, standard input.",
+        help="A CSV, Parquet, Arrow or JSON file; a folder of such files; a quoted pattern, "
+        "'scores/*.parquet'; or -, standard input.",
         show_default=False,
     ),
 ]
 Delimiter = Annotated[
     str | None,
-    typer.Option(
-        "--delimiter",
-        help="Between the columns of CSV files that are read, such as ';'.",
-        show_default="a comma",
-    ),
+    typer.Option("--delimiter", help="The delimiter of CSV files, such as ';'.", show_default="a comma"),
 ]
 InputFormat = Annotated[
-    str | None, typer.Option("--format", help=f"Of a table that is -: {', '.join(FORMATS)}.")
+    str | None, typer.Option("--format", help=f"The format of a table that is -: {', '.join(FORMATS)}.")
 ]
 Scanned = Annotated[
     bool | None,
     typer.Option(
         "--scan/--in-memory",
-        help="Go over the rows several times, or read them all at once; by default, whether they fit.",
+        help="Scan the rows several times, or read them all into memory; by default, it depends on the size.",
         show_default=False,
     ),
 ]
 Sample = Annotated[
-    int | None,
-    typer.Option(help="Go by a random sample of so many rows, where a table does not fit in memory."),
+    int | None, typer.Option(help="Use a random sample of this many rows of a table that does not fit.")
 ]
-Seed = Annotated[int | None, typer.Option(help="Of that sample.", show_default="0")]
+Seed = Annotated[int | None, typer.Option(help="The seed of the sample.", show_default="0")]
 
 # Other options.
-PolicyPath = Annotated[Path, typer.Argument(help="A policy, as `bylaw fit` writes it.", show_default=False)]
+PolicyPath = Annotated[Path, typer.Argument(help="A policy file, from `bylaw fit`.", show_default=False)]
 Previous = Annotated[
     Path | None,
-    typer.Option(
-        help="The earlier policy, where a rule counts the decisions that changed since; see `bylaw refit`."
-    ),
+    typer.Option(help="The earlier policy, if a rule counts changed decisions; see `bylaw refit`."),
 ]
 Rules = Annotated[
     Path | None,
@@ -110,63 +101,64 @@ Rule = Annotated[
     list[str] | None, typer.Option("--rule", help="One rule, such as 'rejected() <= 0.1'; may be repeated.")
 ]
 OtherRules = Annotated[
-    Path | None, typer.Option("--rules", "-r", help="The rules of this file, not those of the policy.")
+    Path | None, typer.Option("--rules", "-r", help="Use the rules of this file, not those of the policy.")
 ]
-OtherRule = Annotated[list[str] | None, typer.Option("--rule", help="These rules, not those of the policy.")]
+OtherRule = Annotated[
+    list[str] | None, typer.Option("--rule", help="Use this rule, not those of the policy.")
+]
 Minimize = Annotated[
     str | None, typer.Option("--minimize", help="The rate to minimize; by default the file's, or error().")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, for machines.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
 Confidence = Annotated[
-    float | None, typer.Option(help="The confidence of each bound and certificate.", show_default="0.95")
+    float | None, typer.Option(help="The confidence of bounds and certificates.", show_default="0.95")
 ]
 Limit = Annotated[
     list[str] | None,
-    typer.Option("--limit", help="The least and most that custom('visit') can be: visit=0:10."),
+    typer.Option("--limit", help="The least and the most value of custom('visit'): visit=0:10."),
 ]
 LargestWeight = Annotated[
-    float | None,
-    typer.Option(help="The largest weight that a held-out row can have, where rows have weights."),
+    float | None, typer.Option(help="The largest possible weight of a held-out row, if rows have weights.")
 ]
 Outcomes = Annotated[
     list[str] | None,
     typer.Option(
         "--outcomes",
-        help="Columns of what custom('visit') turned out to be, visit=seen_visit_*; or visit=known.",
+        help="Columns of observed values of custom('visit'): visit=seen_visit_*; or visit=known.",
     ),
 ]
 MinCell = Annotated[
     int | None,
     typer.Option(
-        help="Show no rates and counts of groups with fewer rows; 0 shows all.", min=0, show_default="10"
+        help="Hide rates and counts of groups with fewer rows; 0 hides none.", min=0, show_default="10"
     ),
 ]
 Title = Annotated[str | None, typer.Option(help="The title of the report.", show_default="Policy report")]
-Owner = Annotated[str | None, typer.Option(help="Who answers for the policy, in the report.")]
+Owner = Annotated[str | None, typer.Option(help="The owner of the policy, for the report.")]
 ModelVersion = Annotated[
-    str | None, typer.Option(help="The version of the model that gave the scores, in the report.")
+    str | None, typer.Option(help="The version of the model that gave the scores, for the report.")
 ]
 Margin = Annotated[
     str | None,
     typer.Option(
-        help="Tighten every rule by so many standard errors, for new rows; 'auto': until all hold there with "
-        "about 95 %. That is the default of ConstrainedClassifier; here it is 0, as of `bylaw frontier` and "
-        "the studio, whose figures are those of the table.",
+        help="Tighten each rule by this many standard errors, for new rows. 'auto': all rules hold on new "
+        "rows with about 95 %, the default of ConstrainedClassifier.",
         show_default="0",
     ),
 ]
 Key = Annotated[
     str | None,
-    typer.Option("--key", help="Of the random draws; by default the policy's hash. Keep one over releases."),
+    typer.Option(
+        "--key", help="The key of the random draws; by default the policy's hash. Keep one over releases."
+    ),
 ]
 KeyFile = Annotated[
-    Path | None,
-    typer.Option("--key-file", help="A file with a secret key, where people may choose their ids."),
+    Path | None, typer.Option("--key-file", help="A file with a secret key, if people can choose their ids.")
 ]
 
 
 def state_columns(context: typer.Context) -> dict[str, Any]:
-    """Return what the options of a command state about columns, by role, as a rules file would."""
+    """Return the columns by role, as the options of a command state them."""
     given = context.params
     for name in ("scores", "positive", "classes", "label", "weight", "propensity_weights", "id_column"):
         if given.get(name) == "":
@@ -180,11 +172,8 @@ def state_columns(context: typer.Context) -> dict[str, Any]:
         "group_probabilities": parse_pairs(given.get("group_probabilities"), "--group-probabilities"),
         "true_groups": parse_pairs(given.get("true_group"), "--true-group"),
         "references": parse_pairs(given.get("reference"), "--reference"),
-        "label": given.get("label"),
-        "weight": given.get("weight"),
-        "propensity_weights": given.get("propensity_weights"),
         "id": given.get("id_column"),
-        "normalize": given.get("normalize"),
+        **{name: given.get(name) for name in ("label", "weight", "propensity_weights", "normalize")},
     }
     if both := stated["groups"].keys() & stated["group_probabilities"]:
         raise OptionError(f"{min(both)} is either known, --group, or not, --group-probabilities")
@@ -192,12 +181,12 @@ def state_columns(context: typer.Context) -> dict[str, Any]:
 
 
 def parse_pairs(texts: Sequence[str] | None, flag: str) -> dict[str, str]:
-    """Return {name: column} of texts NAME=COLUMN, or of NAME alone, which is the name of its column."""
+    """Return {name: column} for texts NAME=COLUMN, or NAME if both are the same."""
     pairs: dict[str, str] = {}
     for text in texts or ():
         name, equals, column = text.partition("=")
         if not name or (equals and not column):
-            raise OptionError(f"{flag} is NAME=COLUMN, not {text!r}")
+            raise OptionError(f"{flag} must be NAME=COLUMN, got {text!r}")
         if name in pairs:
             raise OptionError(f"{flag} {name} is given twice")
         pairs[name] = column or name
@@ -205,7 +194,7 @@ def parse_pairs(texts: Sequence[str] | None, flag: str) -> dict[str, str]:
 
 
 def refuse(reason: str, **options: Any) -> None:
-    """Raise an error that names the first of these options that was given, and the reason against it."""
+    """Raise an error with the reason if one of these options was given, and name that option."""
     for name, value in options.items():
         if value is not None and value is not False and value != []:
             raise OptionError(f"--{name.replace('_', '-')} {reason}")
@@ -217,45 +206,45 @@ def refuse_idle(without: str, **options: Any) -> None:
 
 
 def keep_given(**options: Any) -> dict[str, Any]:
-    """Return the options that were given; of the others, the library knows the defaults."""
+    """Return the options that were given; the library has the defaults of the others."""
     return {name: value for name, value in options.items() if value is not None}
 
 
 def check_confidence(confidence: float | None) -> float:
-    """Return the confidence that was asked for, or the default."""
+    """Return the confidence, or its default, or raise if it is not between 0 and 1."""
     from bylaw._base.validation import CONFIDENCE, check_fraction
 
     return CONFIDENCE if confidence is None else check_fraction(confidence, "confidence")
 
 
-def parse_margin(text: str) -> float | str:
-    """Return a number of standard errors, or "auto"."""
+def parse_margin(text: str | None) -> dict[str, Any]:
+    """Return the option `margin` of a solve, a number of standard errors or "auto", if it was given."""
     from bylaw._base.validation import check_margin
 
-    if text == "auto":
-        return text
+    if text is None or text == "auto":
+        return keep_given(margin=text)
     try:
         margin = float(text)
     except ValueError:
-        raise OptionError(f"--margin is a number of standard errors or 'auto', not {text!r}") from None
-    return check_margin(margin)
+        raise OptionError(f"--margin must be a number of standard errors or 'auto', got {text!r}") from None
+    return {"margin": check_margin(margin)}
 
 
 def make_reading(sample: int | None, seed: int | None) -> Reading:
-    """Return how tables are read by commands that can go by a sample."""
-    from bylaw.cli.inputs import Reading
+    """Return how a command reads tables that it can sample."""
+    from bylaw.cli.tables import Reading
 
     if sample is None:
         refuse_idle("--sample", seed=seed)
     elif sample < 1:
-        raise OptionError(f"--sample is a number of rows, at least 1, not {sample}")
+        raise OptionError(f"--sample must be a number of rows, at least 1, got {sample}")
     if (seed or 0) < 0:
-        raise OptionError(f"--seed is a whole number from 0 on, not {seed}")
-    return Reading("go by a random sample of them: --sample 1000000", sample, seed or 0)
+        raise OptionError(f"--seed must be a whole number from 0 on, got {seed}")
+    return Reading("use a random sample of them: --sample 1000000", sample, seed or 0)
 
 
 def read_key(key: str | None, path: Path | None) -> str | None:
-    """Return the key of random draws: as it was given, or from a file, without the end of its last line."""
+    """Return the key of random draws as it was given, or from a file without the end of its last line."""
     if path is None:
         return key
     if key is not None:
@@ -265,14 +254,14 @@ def read_key(key: str | None, path: Path | None) -> str | None:
     secret = path.read_bytes().removesuffix(b"\n").removesuffix(b"\r")
     if len(secret) < MIN_KEY_BYTES:
         raise OptionError(
-            f"--key-file: {path} has {len(secret)} bytes, and a secret has {MIN_KEY_BYTES} at least; "
+            f"--key-file: a secret must have {MIN_KEY_BYTES} bytes or more, and {path} has {len(secret)}; "
             f"{_NEW_KEY}"
         )
     if os.name == "posix" and path.stat().st_mode & stat.S_IROTH:
-        warn(f"--key-file: everybody on this machine can read {path}; chmod 600 it")
+        warn(f"--key-file: all users of this machine can read {path}; chmod 600 it")
     try:
         return secret.decode()
     except UnicodeDecodeError:
         raise OptionError(
-            f"--key-file: {path} is no text (UTF-8), as databases take it; {_NEW_KEY}"
+            f"--key-file: {path} must be UTF-8 text, which databases can take; {_NEW_KEY}"
         ) from None

@@ -20,12 +20,9 @@ from bylaw.errors import EvidenceError, OptionError
 from bylaw.program.blocks import Layout
 from bylaw.program.dual import (
     ExcessPass,
-    LossRange,
     LossRangePass,
     NormPass,
-    NormSums,
     Pass,
-    Response,
     ResponsePass,
     RuleExcesses,
     Support,
@@ -209,7 +206,7 @@ def _(wanted: LossRangePass, sheet: Sheet) -> Plan:
     else:  # of sets, the labels that add to the loss
         extremes = tuple(apply(order, losses, 0.0).sum() for order in ("min", "max"))
     sums = [Sum(sheet.weigh(extreme)) for extreme in extremes]
-    return Plan(sums, lambda least, most: LossRange(float(least.sum()), float(most.sum())))
+    return Plan(sums, lambda *found: np.array([part.sum() for part in found]))
 
 
 @plan_pass.register
@@ -221,10 +218,10 @@ def _(wanted: ResponsePass, sheet: Sheet) -> Plan:
         best = case(*order, otherwise=None).named("best")
         chosen = apply("=", best, constant(range(losses.width)))
     else:
-        least, chosen = apply("min", losses, 0.0).sum(), losses < 0.0
+        chosen = losses < 0.0
     taken = case((chosen, 1.0), otherwise=0.0)
-    sums = [Sum(sheet.weigh(least)), Sum(sheet.weigh(sheet.spread(places, taken)))]
-    return Plan(sums, lambda cost, found: Response(float(cost.sum()), sheet.gather(found, places)))
+    moments = Sum(sheet.weigh(sheet.spread(places, taken)))
+    return Plan([moments], lambda found: sheet.gather(found, places))
 
 
 @plan_pass.register
@@ -238,7 +235,7 @@ def _(wanted: NormPass, sheet: Sheet) -> Plan:
         norm = apply("sqrt", apply("max", squares, 0.0)).sum() + math.sqrt(bounds)
     norm = norm.named("norm")
     sums = [Sum(sheet.weigh(norm)), Sum(sheet.weigh(norm * norm)), Sum(sheet.weigh(norm * norm, 2))]
-    return Plan(sums, lambda *found: NormSums(*(float(part.sum()) for part in found)))
+    return Plan(sums, lambda *found: np.array([part.sum() for part in found]))
 
 
 def _compute_squares(form: LinearForm, sheet: Sheet) -> Vector:

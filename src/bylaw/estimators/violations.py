@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bylaw._base.notebook import COLOURS, Cell, draw_bar, make_card, make_code, make_table
 from bylaw.rows.arrays import make_frame
+from bylaw.view.cards import Card, Table, bar, code
 
 
 class StatementViolation(NamedTuple):
@@ -78,27 +78,23 @@ class Violations(Mapping[str, float]):
         return make_frame(dict(zip(names, map(list, columns), strict=True)), like)
 
     def __repr__(self) -> str:
-        heads = ["rule", "rules", "violated", "worst"]
-        cells = [
+        rows = [
             [one.statement, f"{one.rules}", f"{one.violated}", f"{one.worst:.3g}"] for one in self.statements
         ]
-        widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
-        return "\n".join(
-            "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()
-            for row in [heads, *cells]
-        )
+        table = Table(("rule", "rules", "violated", "worst"), rows, numbers=(1, 2, 3))
+        return "\n".join(table.to_lines(heads=True))
 
     def _repr_html_(self) -> str:
         most = max((one.worst for one in self.statements if one.worst > 0), default=0.0)
-        rows: list[list[Cell]] = [
+        rows = [
             [
-                make_code(one.statement),
+                code(one.statement),
                 f"{one.violated} of {one.rules}",
                 f"{one.worst:+.3g}",
-                draw_bar(one.worst, most, COLOURS["bad"]),
-                make_code(one.at) if one.rules > 1 else None,
+                bar(one.worst, most, "bad"),
+                code(one.at) if one.rules > 1 else None,
             ]
             for one in self.statements
         ]
-        heads = ("rule", "violated", "worst excess", "", "of")
-        return make_card("Observed rates minus their bounds", make_table(heads, rows, numbers=(1, 2)))
+        table = Table(("rule", "violated", "worst excess", "", "of"), rows, numbers=(1, 2))
+        return Card("Observed rates minus their bounds", [table]).to_html()

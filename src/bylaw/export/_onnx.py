@@ -251,8 +251,10 @@ class _GraphBuilder:
         return self._cast(most, self.onnx.TensorProto.BOOL)
 
     def _encode_values(self, cell: Cell) -> tuple[str, dict[Value, Any]]:
-        """Add the input of a known value; return it (N, 1), and what to compare it with: text by its
-        positions."""
+        """Add the input of a known value; return it (N, 1), and what to compare it with.
+
+        Text is compared by its positions.
+        """
         values, tensor = self.features.known[cell], self.onnx.TensorProto
         if cell.part == "references" and not all(isinstance(value, str) for value in values):
             values = self.policy.action_space.reference_actions  # numbers, among which is no "reject"

@@ -37,11 +37,11 @@ from typing import Any
 
 
 def to_python(policy: Policy, columns: Columns | None = None) -> str:
-    """A policy as the source of a Python module that needs only the standard library.
+    """Return a policy as the source of a Python module that needs only the standard library.
 
     The module has `ACTIONS`, `probabilities(row)` and `decide(row, row_id)`, where a row is a dict from
-    columns to values. Decisions are those of `policy.decide(evidence, ids=...)`. A row that the policy
-    would refuse raises `ValueError`.
+    columns to values. Decisions are those of `policy.decide(evidence, ids=...)`. A row that the policy would
+    refuse raises `ValueError`.
 
     Parameters
     ----------

@@ -1,5 +1,8 @@
-"""How an exported policy decides. `to_python` copies what is below the line into its files, under the
-tables of one policy; it needs only the standard library, of Python 3.10 or later."""
+"""The decisions of an exported policy.
+
+`to_python` copies the part below the line into its files, under the tables of one policy; it needs only the
+standard library, of Python 3.10 or later.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +30,11 @@ def _compute(cells: dict[str, Any]) -> list[Any]:
 
 
 def probabilities(row: dict[str, Any]) -> list[float]:
-    """The probability of each of ACTIONS on a row, a dict from columns to values; for sets, the probability
-    that each label is in. A `ValueError` names what is missing, or what the policy was not fitted on."""
+    """Return the probability of each of ACTIONS on a row, a dict from columns to values.
+
+    For sets, it is the probability that each label is in. A `ValueError` names what is missing, or what the
+    policy was not fitted on.
+    """
     distribution = _compute(_check_row(row))
     if None in distribution:
         raise ValueError("the scores overflow: check the costs")
@@ -36,8 +42,10 @@ def probabilities(row: dict[str, Any]) -> list[float]:
 
 
 def decide(row: dict[str, Any], row_id: str | int, key: str = DIGEST) -> Any:
-    """The action of this id, always the same one; for sets, the list of labels that are in. The key is
-    public unless you pass a secret of your own, as you must where people can choose their ids."""
+    """Return the action of this id, always the same one; for sets, the list of labels that are in.
+
+    The key is public unless you pass a secret of your own, as you must if people can choose their ids.
+    """
     if not key:
         raise ValueError("the key is empty: was the secret never set?")
     if isinstance(row_id, bool) or not isinstance(row_id, str | int):
@@ -93,6 +101,6 @@ def _get_number(row: dict[str, Any], column: str) -> float:
 
 
 def _hash_to_uniform(message: str, place: int) -> float:
-    """A number between 0 and 1 that anyone can compute: 13 hex digits of a hash, as a fraction."""
+    """Return a reproducible number between 0 and 1: 13 hex digits of a hash, as a fraction."""
     digits = hashlib.sha256(message.encode()).hexdigest()[13 * place : 13 * place + 13]
     return int(digits, 16) / 16.0**13

@@ -13,8 +13,8 @@ from bylaw._base.typing import Floats
 from bylaw.calibration.calibration import Calibrate
 from bylaw.engines.scan import Scan
 from bylaw.errors import OptionError
+from bylaw.fitting.formatting import make_frontier_card, plot_frontier
 from bylaw.fitting.levels import Lever, Point, at_levels, find_lever, make_path
-from bylaw.fitting.notebook_views import format_frontier
 from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
@@ -22,6 +22,7 @@ from bylaw.program.solution import Status
 from bylaw.rows.arrays import as_numbers, make_frame
 from bylaw.rows.evidence import Evidence
 from bylaw.solvers.base import Solver
+from bylaw.view.cards import Table
 
 _SHOWN = 5  # points at either end of a printed frontier
 
@@ -116,27 +117,23 @@ class Frontier:
             of the cost. One rule: cost against level, with tangents whose slopes are the prices and, in a
             new figure, the price below. Two rules: lines of equal cost.
         """
-        from bylaw.fitting.plots import plot_frontier
-
         return plot_frontier(self, ax)
 
     def __repr__(self) -> str:
         title = f"Frontier of {self.problem.minimize} over {' and '.join(self.swept)}, {len(self)} points"
         heads = [f"level {i + 1}" if len(self.swept) > 1 else "level" for i in range(len(self.swept))]
         heads += ["cost", *(head.replace("level", "price") for head in heads), "status"]
-        cells = [
-            [f"{x:.4g}" for x in (*self.levels[i], self.cost[i], *self.prices[i])]
-            + [self.status[i].name.lower()]
-            for i in range(len(self))
+        numbers = np.column_stack([self.levels, self.cost, self.prices]).tolist()
+        rows = [
+            [*(f"{value:.4g}" for value in line), status.name.lower()]
+            for line, status in zip(numbers, self.status, strict=True)
         ]
-        if len(cells) > 2 * _SHOWN:
-            cells[_SHOWN:-_SHOWN] = [["..."] * len(heads)]
-        widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
-        table = [[c.rjust(w) for c, w in zip(row, widths, strict=True)] for row in [heads, *cells]]
-        return "\n  ".join([title, *("  ".join(row) for row in table)])
+        if len(rows) > 2 * _SHOWN:
+            rows[_SHOWN:-_SHOWN] = [["..."] * len(heads)]
+        return "\n  ".join([title, *Table(heads, rows, range(len(heads))).to_lines(heads=True)])
 
     def _repr_html_(self) -> str:
-        return format_frontier(self)
+        return make_frontier_card(self).to_html()
 
 
 def frontier(

@@ -11,8 +11,8 @@ from bylaw._base.validation import check_positive
 from bylaw.calibration.calibration import Calibrate
 from bylaw.engines.scan import Scan
 from bylaw.errors import RuleError
+from bylaw.fitting.formatting import make_sensitivity_card
 from bylaw.fitting.levels import LevelPath, Lever, Point, find_lever, make_path
-from bylaw.fitting.notebook_views import format_sensitivity
 from bylaw.language.problem import Problem
 from bylaw.program.solution import Status
 from bylaw.rows.arrays import make_frame
@@ -58,7 +58,7 @@ class Sensitivity:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        return format_sensitivity(self)
+        return make_sensitivity_card(self).to_html()
 
     def _lines(self, reach: Reach) -> list[str]:
         cost = f"costs {reach.cost_of_step:.4g} (price x step: {reach.price * self.step:.4g})"

@@ -30,15 +30,18 @@ from bylaw.reductions import Fitter, mark_vacuous_rules, warn_of_small_groups
 from bylaw.rows.arrays import check_alignment
 from bylaw.rows.evidence import Evidence, as_evidence
 from bylaw.rows.outcomes import HeldOut, observe
-from bylaw.solvers.acsa import ACSA
-from bylaw.solvers.base import Callback, Solver
-from bylaw.solvers.full_batch import FullBatch
-from bylaw.solvers.linear_program import LinearProgram
-from bylaw.solvers.oracle import Optimizer
-from bylaw.solvers.sgd import SGD
-from bylaw.solvers.sgd3 import SGD3
-from bylaw.solvers.stochastic import Stochastic
-from bylaw.solvers.stochastic_newton import StochasticNewton
+from bylaw.solvers import (
+    ACSA,
+    SGD,
+    SGD3,
+    Callback,
+    FullBatch,
+    LinearProgram,
+    Optimizer,
+    Solver,
+    Stochastic,
+    StochasticNewton,
+)
 from bylaw.testing import find_without_rules
 
 SOLVERS: Mapping[str, Solver] = {
@@ -86,11 +89,11 @@ def solve(
         labels and groups as observed.
     solver : str, Solver or Optimizer
         "auto" (full_batch), "full_batch", "linear_program", "stochastic", "sgd3", "acsa", "sgd", or any
-        `Solver`, such as `Stochastic(optimizer, passes=5)`; an optimiser alone makes one pass.
+        `Solver`, such as `Stochastic(optimizer, passes=5)`; an optimizer alone makes one pass.
     beta : float, "auto" or "paper"
         inverse temperature. The cost is within log|A|/beta (K log 2/beta for sets) of the
         optimum. "auto" makes that 0.1 % of the mean spread between the best and the worst
-        decision, or T / (8 log2 T) for "sgd3", "acsa", "sgd" and optimisers of your own on T rows; "paper"
+        decision, or T / (8 log2 T) for "sgd3", "acsa", "sgd" and optimizers of your own on T rows; "paper"
         is 0.5 sqrt(T) log sqrt(T).
     tol : float
         largest norm of the gradient mapping, which bounds the violation of the rules. A

@@ -27,8 +27,8 @@ from bylaw.reductions import make_guarantee, warn_of_missed_rules
 from bylaw.rows.columns import Columns
 from bylaw.rows.evidence import Evidence, as_evidence, concatenate
 from bylaw.rows.groups import KnownGroup
+from bylaw.solvers import OPTIMIZERS, compute_theory_beta
 from bylaw.solvers.base import resolve_beta
-from bylaw.solvers.stochastic import OPTIMIZERS, theory_beta
 
 _WARM_UP = 1000
 
@@ -38,24 +38,24 @@ class Stream:
 
     The result depends only on the rows and their order, not on how they are cut into batches. Rules that are
     missed by more than three standard errors of their rates, on about the last half of the rows and before
-    the optimiser has seen them, make `policy` warn.
+    the optimizer has seen them, make `policy` warn.
 
     Parameters
     ----------
     problem : Problem
         what to minimise under which rules.
     rows : int
-        T, the number of rows that will come; beta and the steps of the paper's optimisers depend on it.
+        T, the number of rows that will come; beta and the steps of the paper's optimizers depend on it.
     optimizer : str or Optimizer
         "stochastic", Newton steps that come about as close as all rows in memory; the paper's "sgd3" and the
         baselines "acsa" and "sgd"; or one of their objects, such as `SGD3(mu=0.01)`.
     beta : float, "auto" or "paper"
-        "auto" is that of the full batch, and T / (8 log2 T) for the paper's optimisers; "paper" is
+        "auto" is that of the full batch, and T / (8 log2 T) for the paper's optimizers; "paper" is
         0.5 sqrt(T) log sqrt(T); or a number.
     frequencies : dict, optional
         P(event) for the conditions of the rules, such as {"sex": {"F": .4, "M": .6}} or,
         for two together, {("sex", "label"): {("F", 1): .1, ...}}. What is not given is the mean over the rows
-        so far; for the paper's optimisers, over the warm-up.
+        so far; for the paper's optimizers, over the warm-up.
     warm_up : int, optional
         the first rows, on which sigma^2, the unit of the loss, the groups' values and the first frequencies
         are estimated; 1,000 by default. They are kept until they are complete, and then used like all others.
@@ -85,11 +85,11 @@ class Stream:
         rows = check_whole(rows, "rows")
         warm_up = min(_WARM_UP, rows) if warm_up is None else check_whole(warm_up, "warm_up")
         if isinstance(optimizer, str) and optimizer not in OPTIMIZERS:
-            raise OptionError(f"there is no optimiser {optimizer!r}; choose one of {list(OPTIMIZERS)}")
+            raise OptionError(f"there is no optimizer {optimizer!r}; choose one of {list(OPTIMIZERS)}")
         if not isinstance(optimizer, str) and type(optimizer) not in OPTIMIZERS.values():
             raise OptionError(
                 f"a stream steps with one of {list(OPTIMIZERS)} or their objects, not with {optimizer!r}; "
-                "other optimisers go into solve(..., solver=Stochastic(optimizer))"
+                "other optimizers go into solve(..., solver=Stochastic(optimizer))"
             )
         if not 1 <= warm_up <= rows:
             raise OptionError(f"warm_up={warm_up} must be between 1 and the {rows} rows of the stream")
@@ -102,7 +102,7 @@ class Stream:
         self.rows = rows
         self.optimizer = OPTIMIZERS[optimizer]() if isinstance(optimizer, str) else optimizer
         chosen_later = beta == "auto" and hasattr(self.optimizer, "choose_beta")
-        self._beta = None if chosen_later else resolve_beta(beta, rows, lambda: theory_beta(rows))
+        self._beta = None if chosen_later else resolve_beta(beta, rows, lambda: compute_theory_beta(rows))
         self.warm_up = warm_up
         self.frequencies = _events(frequencies or {})
         self.seen = 0

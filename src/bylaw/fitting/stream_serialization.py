@@ -28,7 +28,7 @@ from bylaw.policy.serialization import (
 )
 from bylaw.program.dual import RuleExcesses
 from bylaw.program.linear_form import FeatureMap, LinearForm
-from bylaw.solvers.stochastic import OPTIMIZERS
+from bylaw.solvers import OPTIMIZERS
 from bylaw.solvers.stochastic_newton import TILE_ROWS, NewtonState
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What a stream holds after its warm-up: the compiled rules, an optimiser, and less than a tile of rows."""
+"""What a stream holds after its warm-up: the compiled rules, an optimizer, and less than a tile of rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from bylaw.program.linear_form import (
 )
 from bylaw.program.solution import Guarantee, Solution, Status
 from bylaw.solvers.base import gradient_mapping
-from bylaw.solvers.oracle import SampledRows
+from bylaw.solvers.stochastic import SampledRows
 from bylaw.solvers.stochastic_newton import TILE_ROWS
 
 
@@ -34,7 +34,7 @@ from bylaw.solvers.stochastic_newton import TILE_ROWS
 class StreamState:
     """Rows are taken in tiles of one size, however they are cut into batches.
 
-    The rules are measured on each tile before the optimiser sees it, so that nothing is judged on the rows
+    The rules are measured on each tile before the optimizer sees it, so that nothing is judged on the rows
     that it was fitted on. Frequencies that are `followed` are means over the rows so far.
     """
 

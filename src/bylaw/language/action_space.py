@@ -1,5 +1,4 @@
-"""Action spaces: what a decision can be. A label, a label or an option beside the labels (a rejection is the
-simplest), or a set of labels."""
+"""Action spaces: a decision is a label, a label or an option such as a rejection, or a set of labels."""
 
 from __future__ import annotations
 
@@ -12,12 +11,11 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bylaw._base.numeric import normalize, separate, sigmoid, softmax
+from bylaw._base.numeric import normalize, separate, sigmoid, softmax, split_labels
 from bylaw._base.typing import Floats, Value
 from bylaw.errors import BylawError, Remedy, RuleError
 
 Kind = Literal["labels", "reject", "options", "sets"]
-_TILE = 2**18  # bytes of losses at a time: what one step writes, the next one finds in the cache
 # From distributions (n_options, n_rows) and the suffix of their keys to sampled positions (n_rows,).
 Sampler = Callable[[Sequence[Floats], str], Iterator[NDArray[np.int64]]]
 
@@ -81,14 +79,14 @@ class ActionSpace:
 
     @classmethod
     def choose_phrase(cls, phrase: str, set_phrase: str) -> str:
-        """Of the two wordings of a rate or family, that for these decisions."""
+        """Return the wording of a rate or family for these decisions."""
         return phrase
 
     def position(self, action: Value) -> int:
         return self._positions[action]
 
     def find_decision(self, decision: Any) -> Value:
-        """The decision that a rate is given, if there is one."""
+        """Return the decision that a rate is given; raise if there is no such decision."""
         if decision not in self.actions:
             raise RuleError(
                 f"given(decision={decision!r}): there is no such decision; the decisions are "
@@ -118,11 +116,14 @@ class ActionSpace:
         normalize(scores, out)
 
     def curvature_diagonal(self, probabilities: Floats) -> Floats:
-        """(n_actions, n_rows): pi_a of the potential's second derivative, pi_a 1{a = b} - pi_a pi_b."""
+        """Return pi_a of the potential's derivative, pi_a 1{a = b} - pi_a pi_b, (n_actions, n_rows)."""
         return probabilities
 
     def decision_confidence(self, probabilities: Floats) -> Floats:
-        """(n_rows,): the probability of the likeliest action, for probabilities (n_rows, n_actions)."""
+        """Return the probability of the likeliest action, (n_rows,).
+
+        Probabilities are (n_rows, n_actions).
+        """
         return probabilities.max(axis=1)
 
     @property
@@ -131,57 +132,59 @@ class ActionSpace:
         return self.actions
 
     def compare_actions(self, costs: Floats) -> Floats:
-        """What decides, of costs (..., n_actions): the differences to the first action, or the costs of the
-        labels in a set."""
+        """Return the differences of costs (..., n_actions) to the first action; of sets, the costs."""
         return costs[..., 1:] - costs[..., :1]
 
     def min_loss(self, losses: Floats) -> Floats:
-        """(n_rows,): the loss of the best decision on each row, for losses (n_actions, n_rows)."""
+        """Return the loss of the best decision on each row, (n_rows,), of losses (n_actions, n_rows)."""
         return losses.min(axis=0)
 
     def best_decision(self, losses: Floats) -> Floats:
-        """(n_actions, n_rows): one for the actions of the best decision on a row, zero for the others."""
+        """Return one for the actions of the best decision on a row, else zero, (n_actions, n_rows)."""
         best = np.zeros(losses.shape)
         best[losses.argmin(axis=0), np.arange(losses.shape[1])] = 1.0
         return best
 
     def hard_decision(self, scores: Floats) -> NDArray[Any]:
-        """The decision of largest score on each row of (n_rows, n_actions): positions, (n_rows,)."""
+        """Return the positions, (n_rows,), of the largest score on each row of (n_rows, n_actions)."""
         return scores.argmax(axis=1)
 
     def harden(self, probabilities: Floats) -> Floats:
-        """(n_actions, n_rows): one for the likeliest action of each row, of equal ones the first."""
+        """Return one for the likeliest action of each row, of equal ones the first, else zero.
+
+        Probabilities are (n_actions, n_rows).
+        """
         return self.best_decision(-probabilities)
 
     def constant_decisions(self) -> Floats:
-        """(n_decisions, n_actions): decisions that are the same for every row."""
+        """Return decisions that are the same for every row, (n_decisions, n_actions)."""
         return np.eye(len(self.actions))
 
     def combine_ranges(self, low: Floats, high: Floats) -> tuple[Floats, Floats]:
-        """The range of a decision's total, (n,) each, of ranges for each action, (n, n_actions)."""
+        """Return the range of a decision's total, (n,) each, of ranges of actions, (n, n_actions)."""
         return low.min(axis=1), high.max(axis=1)
 
     def combine_norms(self, squares: Floats, crosses: Floats, bounds: float) -> Floats:
-        """The largest |c - b| of a decision on each row, (n_rows,).
+        """Return the largest |c - b| of a decision on each row, (n_rows,).
 
         `squares` are |c_a|^2 and `crosses` 2 c_a'b, (n_actions, n_rows) each; `bounds` is |b|^2.
         """
         return np.sqrt(np.maximum((squares - crosses).max(axis=0) + bounds, 0.0))
 
     def sample(self, probabilities: Floats, sampler: Sampler) -> NDArray[Any]:
-        """Positions of the actions taken, (n_rows,), of probabilities (n_actions, n_rows)."""
+        """Return sampled positions of actions, (n_rows,), of probabilities (n_actions, n_rows)."""
         return next(sampler([probabilities], ""))
 
     def name_decisions(self, sampled: NDArray[Any]) -> NDArray[Any]:
-        """Decisions, (n_rows,), of what `sample` returned."""
+        """Return decisions, (n_rows,), from the result of `sample`."""
         return self.action_array()[sampled]
 
     def list_decision_columns(self) -> list[str]:
-        """The columns of decisions in a table."""
+        """Return the columns of decisions in a table."""
         return ["decision"]
 
     def action_array(self) -> NDArray[Any]:
-        """The actions; as objects, where they are of several types."""
+        """Return the actions as an array, of objects if they are of several types."""
         if len({type(action) for action in self.actions}) == 1:
             return np.array(self.actions)
         return np.array(self.actions, dtype=object)
@@ -196,8 +199,11 @@ class LabelSpace(ActionSpace):
 
 @dataclass(frozen=True)
 class OptionSpace(ActionSpace):
-    """One label per row, or one of the options beside the labels: an expert, a queue, a model to call. An
-    option is never an error. Without classes, one option per row."""
+    """One label per row, or one of the options beside the labels.
+
+    An option is an expert, a queue or a model to call, and never an error. Without classes, one option per
+    row.
+    """
 
     kind = "options"
     description = "one label per row, or an option"
@@ -257,11 +263,11 @@ class SetSpace(ActionSpace):
         separate(scores, out)
 
     def curvature_diagonal(self, probabilities: Floats) -> Floats:
-        """(n_actions, n_rows): pi_a (1 - pi_a), with nothing between labels."""
+        """Return pi_a (1 - pi_a), (n_actions, n_rows); labels are independent."""
         return probabilities * (1 - probabilities)
 
     def decision_confidence(self, probabilities: Floats) -> Floats:
-        """(n_rows,): of the label that is least certain to be in or out."""
+        """Return the confidence, (n_rows,), in the label that is least certain to be in or out."""
         return np.maximum(probabilities, 1 - probabilities).min(axis=1)
 
     @property
@@ -272,19 +278,18 @@ class SetSpace(ActionSpace):
         return costs
 
     def min_loss(self, losses: Floats) -> Floats:
-        step = max(_TILE // (losses.itemsize * max(losses.shape[1], 1)), 1)
-        parts = (losses[first : first + step] for first in range(0, len(losses), step))
-        return sum((np.minimum(part, 0.0).sum(axis=0) for part in parts), np.zeros(losses.shape[1]))
+        parts = (np.minimum(part, 0.0).sum(axis=0) for part in split_labels(losses))
+        return sum(parts, np.zeros(losses.shape[1]))
 
     def best_decision(self, losses: Floats) -> Floats:
         return (losses < 0).astype(np.float64)
 
     def hard_decision(self, scores: Floats) -> NDArray[Any]:
-        """Whether each label is in the set, (n_rows, n_classes)."""
+        """Return whether each label is in the set, (n_rows, n_classes)."""
         return scores > 0
 
     def harden(self, probabilities: Floats) -> Floats:
-        """(n_classes, n_rows): one for labels that are likelier in than out."""
+        """Return one for labels that are more likely in than out, else zero, (n_classes, n_rows)."""
         return (probabilities > 0.5).astype(np.float64)
 
     def constant_decisions(self) -> Floats:
@@ -295,7 +300,7 @@ class SetSpace(ActionSpace):
         return np.minimum(low, 0.0).sum(axis=1), np.maximum(high, 0.0).sum(axis=1)
 
     def combine_norms(self, squares: Floats, crosses: Floats, bounds: float) -> Floats:
-        """A set may hold every label at once: there the labels' norms add up, beside the bounds'."""
+        """Return the largest norm: a set may hold every label, so their norms add up."""
         return np.sqrt(np.maximum(squares, 0.0)).sum(axis=0) + math.sqrt(bounds)
 
     def sample(self, probabilities: Floats, sampler: Sampler) -> NDArray[Any]:
@@ -304,11 +309,11 @@ class SetSpace(ActionSpace):
         return np.column_stack([position == 0 for position in inside])
 
     def name_decisions(self, sampled: NDArray[Any]) -> NDArray[Any]:
-        """The same: membership of each label, (n_rows, n_classes)."""
+        """Return the membership of each label, (n_rows, n_classes), as sampled."""
         return sampled
 
     def list_decision_columns(self) -> list[str]:
-        """Whether each label is in."""
+        """Return a column for the membership of each label."""
         return [f"in_{label}" for label in self.actions]
 
 
@@ -318,7 +323,7 @@ ACTION_SPACES: dict[Kind, type[ActionSpace]] = {
 
 
 def check_options(options: Sequence[Value], classes: Sequence[Value], error: type[BylawError]) -> None:
-    """That options differ from each other and from the classes, also as they are written."""
+    """Raise unless options differ from each other and from the classes, also as text."""
     taken = list(map(str, classes))
     for option in options:
         if str(option) in taken:
@@ -330,7 +335,7 @@ def check_options(options: Sequence[Value], classes: Sequence[Value], error: typ
 def make_action_space(
     kind: Kind, classes: Sequence[Value], reject: Value = "reject", options: Sequence[Value] = ()
 ) -> ActionSpace:
-    """The action space of this kind over these classes; `options` are those of the kind "options"."""
+    """Return the action space of a kind over these classes; only "options" takes options."""
     if kind not in ACTION_SPACES:
         raise RuleError(
             f"decisions must be 'labels', 'reject' or 'sets', or a list of labels and options, not {kind!r}"

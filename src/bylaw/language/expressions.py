@@ -96,21 +96,24 @@ DEFINITIONS: dict[str, Definition] = {}
 
 
 class Event(NamedTuple):
-    """The cases that a rate is a mean over: the rows of some conditions, which of a quotient count by its
-    whole, such as the probability of the decision that it is given."""
+    """The cases that a rate is a mean over.
+
+    They are the rows of some conditions. Of a quotient, each row counts by the denominator, such as the
+    probability of the decision that the rate is given.
+    """
 
     conditions: Conditions
     whole: Atom | None = None
 
 
 def shorten(values: Sequence[Any], most: int = 10) -> str:
-    """A list for messages, cut where it is long."""
+    """Return a list as text for messages, cut if it is long."""
     shown = ", ".join(map(repr, values[:most]))
     return f"[{shown}{f', ... {len(values)} in all' if len(values) > most else ''}]"
 
 
 def format_conditions(event: Iterable[tuple[str, Any]]) -> str:
-    """Conditions as they are written in given()."""
+    """Return conditions as they are written in given()."""
     return ", ".join(f"{make_visible(name)}={value!r}" for name, value in event)
 
 
@@ -144,7 +147,7 @@ class Atom:
         return self.definition.implies(*self.arguments)
 
     def reads(self, kind: Literal["reference", "cost"]) -> str | None:
-        """The name of the reference or cost array that it reads from the evidence."""
+        """Return the name of the reference or cost array that it reads, if it reads one."""
         return self.arguments[0] if self.definition.reads == kind else None
 
     @property
@@ -158,14 +161,14 @@ class Atom:
         return not self.share and (self.decision is not None or self.definition.is_quotient)
 
     def derive(self, classes: Sequence[Value]) -> Rate:
-        """The rates that it is made of; itself, if it is of none."""
+        """Return the rate that it is made of; itself, if it is made of no other."""
         if self.definition.derived is None:
             return Rate(((self, 1.0),))
         rate = self.definition.derived(classes)
         return rate.given(**dict(self._all_conditions)) if self._all_conditions else rate
 
     def list_factors(self, classes: Sequence[Value]) -> list[Rate]:
-        """The rates that it is the geometric mean of."""
+        """Return the rates that it is the geometric mean of."""
         assert self.definition.factors is not None
         factors = self.definition.factors(classes)
         return [rate.given(**dict(self.conditions)) for rate in factors] if self.conditions else factors
@@ -187,7 +190,7 @@ class Atom:
         return Atom("selected", (self.decided,), self.conditions, decision=self.decided, share="whole")
 
     def meaning(self, space: ActionSpace) -> Meaning:
-        """What this rate pays for each action, conditions aside; of a quotient, its part."""
+        """Return what this rate pays for each action without its conditions; of a quotient, its part."""
         if self.share == "whole":
             return self._mean_whole(space)
         found = self._mean(space)
@@ -201,7 +204,7 @@ class Atom:
         return self.definition.whole(*self.arguments, space=space)
 
     def _restrict(self, found: Meaning, space: ActionSpace) -> Meaning:
-        """What is paid where the decision is the one that it is given."""
+        """Return what is paid if the decision is the one that the rate is given."""
         action = space.find_decision(self.decided)
         terms = [term for term in found.terms if term.action == action]
         terms += [Term(action, found.constant)] if found.constant else []
@@ -225,7 +228,7 @@ class Atom:
         return self.definition.meaning(*self.arguments, space=space)
 
     def needs_label(self, space: ActionSpace) -> bool:
-        """Whether it depends on the true label."""
+        """Return whether it depends on the true label."""
         if self.definition.factors is not None or self.definition.derived is not None:
             return True  # they are about each class
         terms = self.meaning(space).terms
@@ -302,20 +305,22 @@ class Rate:
         return -(-self).highest
 
     def given(self, /, **conditions: Any) -> Rate:
-        """This rate among the rows with these group values and, with `label=`, this true label; with
-        `decision=`, among those that are decided so."""
+        """Return this rate among the rows with these group values.
+
+        With `label=`, rows have this true label; with `decision=`, they get this decision.
+        """
         if not conditions:
             raise RuleError("given() needs a condition, such as given(sex='Female')")
         return _sum([(atom.given(conditions), c) for atom, c in self.terms], self.constant)
 
     def resolve(self, classes: Sequence[Value]) -> Rate:
-        """With rates that are made of others, such as balanced_error(), replaced by these."""
+        """Replace rates that are made of others, such as balanced_error(), by these."""
         if not any(atom.definition.derived for atom, _ in self.terms):
             return self
         return sum((atom.derive(classes) * c for atom, c in self.terms), Rate((), self.constant))
 
     def split(self) -> Ratio | None:
-        """As one ratio of linear rates; None where it has no quotient."""
+        """Return the rate as one ratio of linear rates; None if it has no quotient."""
         if not any(atom.is_quotient for atom, _ in self.terms):
             return None
         numerator = self.multiply_out()
@@ -323,7 +328,7 @@ class Rate:
         return Ratio(numerator, Rate(((whole, 1.0),)))
 
     def multiply_out(self) -> Rate:
-        """A linear rate that is at most zero wherever this one is: of a quotient, part - level * whole.
+        """Return a linear rate that is at most zero where this one is: part - level * whole.
 
         Raises
         ------
@@ -353,12 +358,12 @@ class Rate:
         return True
 
     def by_event(self) -> dict[Event, Rate]:
-        """The rate as a sum of parts, each of one event; the constant is left out."""
+        """Return the rate as a sum of parts, each of one event, without the constant."""
         events = dict.fromkeys(atom.event for atom, _ in self.terms)
         return {e: Rate(tuple(term for term in self.terms if term[0].event == e)) for e in events}
 
     def by_condition(self) -> dict[Conditions, Rate]:
-        """The rate as a sum of parts, each of one condition; the constant is left out."""
+        """Return the rate as a sum of parts, each of one condition, without the constant."""
         conditions = dict.fromkeys(atom.conditions for atom, _ in self.terms)
         return {c: Rate(tuple(term for term in self.terms if term[0].conditions == c)) for c in conditions}
 
@@ -375,7 +380,7 @@ class Rate:
         return _sum([(atom, c * factor) for atom, c in self.terms], self.constant * factor)
 
     def __truediv__(self, divisor: Any) -> Any:
-        """By a number; by a rate, a `Ratio`."""
+        """Divide by a number, or by a rate, which makes a `Ratio`."""
         if isinstance(divisor, Rate):
             return Ratio(self, divisor)
         divisor = check_number(divisor, "the divisor of a rate", RuleError)
@@ -452,14 +457,14 @@ class Ratio:
         return False
 
     def resolve(self, classes: Sequence[Value]) -> Ratio:
-        """As `Rate.resolve`."""
+        """Replace rates that are made of others, as in `Rate.resolve`."""
         return Ratio(self.numerator.resolve(classes), self.denominator.resolve(classes))
 
     def split(self) -> Ratio:
         return self
 
     def given(self, /, **conditions: Any) -> Ratio:
-        """This ratio among the rows with these group values."""
+        """Return this ratio among the rows with these group values."""
         return Ratio(self.numerator.given(**conditions), self.denominator.given(**conditions))
 
     def __add__(self, number: float) -> Ratio:
@@ -556,8 +561,10 @@ class Rule:
 
     @property
     def factor(self) -> Rate | None:
-        """The share of rows that the level multiplies, as b in a >= 0.8 * b, which is a rule on a / b; None
-        where the level is a bound by itself, or multiplies what may be below zero."""
+        """The rate that the level multiplies, as b in a >= 0.8 * b, which is a rule on a / b.
+
+        None if the level is a bound, or multiplies a rate that may be negative.
+        """
         side = self.right
         if len(side.terms) != 1 or side.constant or not (side.is_probability and self.is_linear):
             return None
@@ -591,7 +598,7 @@ class Rule:
         return 1 if self.sense == "<=" else -1
 
     def at(self, level: float) -> Rule:
-        """The same rule at another level."""
+        """Return the same rule at another level."""
         return Rule(
             self.left,
             self.sense,
@@ -626,7 +633,7 @@ Groups = Mapping[str, tuple[Value, ...]]
 
 
 def _find_level(side: Rate, rule: Rule | Band) -> float:
-    """The single number on a side: a bound, or the factor of a single rate."""
+    """Return the single number on a side: a bound, or the factor of a single rate."""
     if not side.terms:
         return side.constant
     if len(side.terms) == 1 and not side.constant:
@@ -699,7 +706,7 @@ class Band:
         return 1
 
     def at(self, level: float) -> Band:
-        """The same rule at another level."""
+        """Return the same rule at another level."""
         return Band(
             self.rate, _set_level(self.limit, check_number(level, f"a level of {self}", RuleError), self)
         )
@@ -747,7 +754,7 @@ class Worst:
         return self.rate.is_linear
 
     def list_groups(self, classes: Sequence[Value], groups: Groups) -> tuple[Conditions, ...]:
-        """The conditions of every group."""
+        """Return the conditions of every group."""
         values = {LABEL: tuple(classes), **groups}
         for name in self.by:
             if name not in values:
@@ -758,18 +765,20 @@ class Worst:
         return tuple(tuple(zip(self.by, cell, strict=True)) for cell in cells)
 
     def given(self, group: Conditions) -> Rate:
-        """The rate of one group."""
+        """Return the rate of one group."""
         return self.rate.given(**dict(group))
 
     def weigh(self, weights: Mapping[Conditions, float]) -> Rate:
-        """The linear objective that weights of the groups, of sum one, make of it. Its optimum for the worst
-        weights is that of the worst group. Groups that are not the worst would be left to chance: the rate
-        over all rows, with a small part, decides there."""
+        """Return the linear objective for weights of the groups that sum to one.
+
+        Its optimum for the worst weights is that of the worst group. The rate over all rows has a small
+        weight, which decides on rows of groups that are not the worst.
+        """
         parts = [weight * self.given(group) for group, weight in weights.items()]
         return sum(parts, OVERALL * self.rate)
 
     def compare(self, reference: Conditions, others: Sequence[Conditions]) -> tuple[Rule, ...]:
-        """That no other group is worse than the reference."""
+        """Return rules by which no other group is worse than the reference."""
         return tuple(-self.given(reference) + self.given(group) <= 0 for group in others)
 
     def _refuse(self, other: object) -> NoReturn:
@@ -791,10 +800,10 @@ Objective = Rate | Ratio | Worst  # what a problem minimises
 
 
 def worst(rate: Rate | str, by: Any) -> Worst:
-    """The rate of the group where it is largest, to be minimised: minimax fairness (Rawls).
+    """Return the rate of the group where it is largest, to be minimized: minimax fairness (Rawls).
 
-    Of several policies with the same worst group, the one with the lowest rate over all rows: that counts
-    0.01 beside the worst group's.
+    Of several policies with the same worst group, the one with the lowest rate over all rows is best: it
+    counts 0.01 beside the worst group's rate.
 
     Parameters
     ----------

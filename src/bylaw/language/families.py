@@ -33,7 +33,7 @@ class Family:
     labels: tuple[Value, ...] | None = None
 
     def at(self, level: float) -> Family:
-        """The same family at another level."""
+        """Return the same family at another level."""
         if isinstance(self.level, tuple):
             raise RuleError(
                 f"{self} has a tolerance per group, and one level cannot replace them; state it with a "
@@ -61,7 +61,10 @@ class Family:
     def expand(
         self, classes: Sequence[Value], groups: Groups, options: Sequence[Value] = ()
     ) -> tuple[Rule, ...]:
-        """One rule, or two, per group and label, in the order of the paper. Without classes, per option."""
+        """Return one rule, or two, per group and label, in the order of the paper.
+
+        Without classes, there are rules for each option.
+        """
         if self.labels is not None and (unknown := set(self.labels) - {*classes, *options}):
             beside = f", the options {list(options)}" if options else ""
             raise RuleError(
@@ -116,13 +119,13 @@ class Family:
             raise RuleError(f"{self}: no tolerance is given for {missing}")
 
     def _true_labels(self, classes: Sequence[Value]) -> set[Value]:
-        """The true labels that the family distinguishes."""
+        """Return the true labels that the family distinguishes."""
         rates = self.definition.compared(classes if self.labels is None else self.labels, classes)
         conditions = [dict(rate.terms[0][0].conditions) for rate in rates]
         return {event[LABEL] for event in conditions if LABEL in event}
 
     def atoms(self) -> Iterator[Atom]:
-        """Examples of the rates used, enough to tell the kind of decisions."""
+        """Yield examples of the rates used, enough to infer the kind of decisions."""
         return (atom for rate in self.definition.compared([0], [0]) for atom, _ in rate.terms)
 
     def __bool__(self) -> bool:
@@ -152,10 +155,10 @@ class Family:
 
 @dataclass(frozen=True, repr=False)
 class FamilyAtLevels(Family):
-    """A family that compares quotients, near a common level for each label: single quotients, which are
-    linear once they are multiplied out.
+    """A family that compares quotients, near a common level for each label.
 
-    Within the tolerance of the level or, between groups, within half of it.
+    Its rules bound single quotients, which are linear once they are multiplied out: within the tolerance of
+    the level or, between groups, within half of it.
     """
 
     common: tuple[tuple[float, ...], ...] = ()  # levels: for each partition, one for each label
@@ -182,7 +185,7 @@ class FamilyAtLevels(Family):
 
 
 def hold_within(rate: Rate, low: float, high: float) -> Iterator[Rule]:
-    """A share of cases between two numbers, unless it is anyway."""
+    """Yield the rules that hold a share of cases between two numbers in (0, 1)."""
     if high < 1:
         yield rate <= high
     if low > 0:
@@ -210,8 +213,9 @@ class FamilyDefinition(NamedTuple):
 def demographic_parity(
     attributes: Any, *, tol: Any, between: Between = "overall", labels: Any = None
 ) -> Family:
-    """Demographic (statistical) parity: abs(P(decision = y | group) - P(decision = y)) <= tol,
-    for every group and label y.
+    """Return demographic parity: abs(P(decision = y | group) - P(decision = y)) <= tol.
+
+    The rules are for every group and label y. It is also called statistical parity.
 
     Parameters
     ----------
@@ -238,8 +242,9 @@ def demographic_parity(
 
 
 def equalized_odds(attributes: Any, *, tol: Any, between: Between = "overall", labels: Any = None) -> Family:
-    """Equalized odds: abs(P(decision = y | group, Y = t) - P(decision = y | Y = t)) <= tol, for every group,
-    decision y and true label t.
+    """Return equalized odds: abs(P(decision = y | group, Y = t) - P(decision = y | Y = t)) <= tol.
+
+    The rules are for every group, decision y and true label t.
 
     Parameters
     ----------
@@ -268,8 +273,9 @@ def equalized_odds(attributes: Any, *, tol: Any, between: Between = "overall", l
 def equal_opportunity(
     attributes: Any, *, tol: Any, between: Between = "overall", labels: Any = None
 ) -> Family:
-    """Equal opportunity: abs(P(decision = y | group, Y = y) - P(decision = y | Y = y)) <= tol, for every
-    group and label y.
+    """Return equal opportunity: abs(P(decision = y | group, Y = y) - P(decision = y | Y = y)) <= tol.
+
+    The rules are for every group and label y.
 
     Parameters
     ----------
@@ -298,8 +304,9 @@ def equal_opportunity(
 def disparate_impact(
     attributes: Any, *, ratio: Any = 0.8, between: Between = "groups", labels: Any = None
 ) -> Family:
-    """Disparate impact, the four-fifths rule: P(decision = y | group) >= ratio * P(decision = y | other
-    group), for every pair of groups.
+    """Return the four-fifths rule: P(decision = y | group) >= ratio * P(decision = y | other group).
+
+    The rules are for every pair of groups and every label y.
 
     Parameters
     ----------
@@ -326,7 +333,7 @@ def disparate_impact(
 
 
 def error_parity(attributes: Any, *, tol: Any, between: Between = "overall") -> Family:
-    """Error parity: abs(error().given(group) - error()) <= tol, for every group.
+    """Return error parity: abs(error().given(group) - error()) <= tol, for every group.
 
     Parameters
     ----------
@@ -352,12 +359,12 @@ def error_parity(attributes: Any, *, tol: Any, between: Between = "overall") -> 
 def predictive_parity(
     attributes: Any, *, tol: Any, between: Between = "overall", labels: Any = None
 ) -> Family:
-    """Predictive parity: abs(P(Y = y | decision = y, group) - P(Y = y | decision = y)) <= tol, for every
-    group and label y: a decision is right equally often in every group.
+    """Return predictive parity: abs(P(Y = y | decision = y, group) - P(Y = y | decision = y)) <= tol.
 
-    These are differences of quotients, which no linear rule states: `solve` holds the precision of each
-    group near a common level, and searches for the level of least cost. A group to which a label is never
-    decided has no precision, and its rules hold.
+    The rules are for every group and label y: a decision is right equally often in every group. These are
+    differences of quotients, which are not linear: `solve` holds the precision of each group near a common
+    level, and searches for the level of least cost. A group to which a label is never decided has no
+    precision, and its rules hold.
 
     Parameters
     ----------
@@ -383,7 +390,7 @@ def predictive_parity(
 
 
 def rejection_parity(attributes: Any, *, tol: Any, between: Between = "overall") -> Family:
-    """Rejection parity: abs(rejected().given(group) - rejected()) <= tol, for every group.
+    """Return rejection parity: abs(rejected().given(group) - rejected()) <= tol, for every group.
 
     Parameters
     ----------
@@ -407,7 +414,7 @@ def rejection_parity(attributes: Any, *, tol: Any, between: Between = "overall")
 
 
 def coverage_parity(attributes: Any, *, tol: Any, between: Between = "overall") -> Family:
-    """Coverage parity of sets: abs(miscoverage().given(group) - miscoverage()) <= tol, for every group.
+    """Return coverage parity: abs(miscoverage().given(group) - miscoverage()) <= tol, for all groups.
 
     Parameters
     ----------

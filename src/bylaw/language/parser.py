@@ -1,5 +1,7 @@
-"""Text <-> rules. `str(rule)` is the text; `parse` walks Python's syntax tree and admits only
-the language of rules: nothing is ever evaluated."""
+"""Parse the text of rules, as `str(rule)` prints it.
+
+`parse` walks Python's syntax tree and accepts only the language of rules; it evaluates nothing.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ _LONGEST = 100_000  # characters; a rule is a line, not a book
 
 
 def list_words() -> dict[str, Callable[..., Any]]:
-    """The public function of every rate, family and objective, by name."""
+    """Return the public function of every rate, family and objective, by name."""
     rates, families = (
         {name: found.constructor for name, found in part.items()} for part in (DEFINITIONS, FAMILIES)
     )
@@ -41,21 +43,27 @@ class Word(NamedTuple):
 
     name: str
     signature: str  # as it is called
-    help: str  # the first paragraph of its docstring
+    help: str  # the first paragraph of its docstring, without its verb
     kind: Literal["rate", "family", "objective"]  # an objective can only be minimised
 
 
 def describe_words() -> list[Word]:
-    """Every word of the language."""
+    """Return every word of the language, with its help."""
     return [
         Word(
             name,
             f"{name}({', '.join(inspect.signature(word).parameters)})",
-            " ".join((word.__doc__ or "").partition("\n\n")[0].split()),
+            _describe_word(word),
             _find_kind(name),
         )
         for name, word in list_words().items()
     ]
+
+
+def _describe_word(word: Callable[..., Any]) -> str:
+    """Return the first paragraph of a docstring without its verb."""
+    text = " ".join((word.__doc__ or "").partition("\n\n")[0].split()).removeprefix("Return ")
+    return text[:1].upper() + text[1:]
 
 
 def _find_kind(name: str) -> Literal["rate", "family", "objective"]:
@@ -66,7 +74,7 @@ def _find_kind(name: str) -> Literal["rate", "family", "objective"]:
 
 
 def parse(text: str) -> Rate | Ratio | Worst | Statement:
-    """The rate, rule, family or objective that this text states. Nothing is evaluated.
+    """Return the rate, rule, family or objective of a text, without evaluating it.
 
     Parameters
     ----------
@@ -123,7 +131,7 @@ class _Reader:
         self.text = text
 
     def statement(self, node: ast.expr) -> Any:
-        """What the whole text states; a number alone is a rate."""
+        """Return the statement of the whole text; a number alone is a rate."""
         value = self.read(node)
         constant = isinstance(value, int | float) and not isinstance(value, bool)
         return self._call(node, as_rate, value) if constant else value
@@ -238,7 +246,7 @@ class _Reader:
         return dict(zip(plain, map(self._literal, values), strict=True))
 
     def _call(self, node: ast.expr, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """The operation on rates that the text names; its own complaints get a place."""
+        """Call an operation on rates; its errors get a place in the text."""
         try:
             return function(*args, **kwargs)
         except RuleSyntaxError:

@@ -185,7 +185,7 @@ class Problem:
         return [atom for atom, _ in self.minimize.terms] + [a for rule in self.rules for a in rule.atoms()]
 
     def action_space(self, classes: tuple[Value, ...], options: tuple[Value, ...] = ()) -> ActionSpace:
-        """The decision space for these classes and options of the evidence, checked against the problem's."""
+        """Return the action space for these classes and options, checked against the problem's."""
         if self.classes is not None and self.classes != classes:
             raise RuleError(
                 f"the problem is about the classes {list(self.classes)}, the evidence {list(classes)}"
@@ -201,14 +201,14 @@ class Problem:
         return make_action_space(kind, classes, self.reject, options)
 
     def list_options(self, classes: tuple[Value, ...]) -> tuple[Value, ...]:
-        """Those of the decisions that are listed which are no classes."""
+        """Return the listed decisions that are not classes."""
         listed = () if isinstance(self.decisions, str) else self.decisions
         return tuple(action for action in listed if action not in classes)
 
     def _list_space(
         self, decisions: tuple[Value, ...], classes: tuple[Value, ...], options: tuple[Value, ...]
     ) -> ActionSpace:
-        """Of decisions that are listed: those that are no classes are options."""
+        """Return the action space of listed decisions, of which those that are not classes are options."""
         if left_out := [label for label in classes if label not in decisions]:
             raise RuleError(
                 f"decisions lists {list(decisions)} without the class {left_out[0]!r}; list all of "
@@ -224,7 +224,7 @@ class Problem:
         return make_action_space(kind, classes, self.reject, stated)
 
     def find(self, statement: Statement | str) -> int:
-        """The place of a rule or family, given as itself or as text, among the problem's."""
+        """Return the place of a rule or family, given as itself or as text, among the problem's."""
         wanted: Any = statement
         if isinstance(statement, str):
             with suppress(RuleError):
@@ -236,15 +236,15 @@ class Problem:
         return self.rules.index(wanted)
 
     def with_objective(self, minimize: Rate, rules: Sequence[Statement] = ()) -> Problem:
-        """Another objective, with more rules, and the same decisions."""
+        """Return the problem with another objective, with more rules, and the same decisions."""
         return self._state(minimize, [*self.rules, *rules])
 
     def with_rules(self, rules: Sequence[Statement]) -> Problem:
-        """Other rules, and the same decisions."""
+        """Return the problem with other rules and the same decisions."""
         return self._state(self.minimize, rules)
 
     def _state(self, minimize: Objective, rules: Sequence[Statement]) -> Problem:
-        """With the same kind of decisions, even where nothing else implies it."""
+        """Return a problem with the same kind of decisions, even if no rate implies it."""
         found = Problem(minimize, rules, self.classes, self.decisions, self.reject)
         if found.kind == self.kind:
             return found
@@ -253,7 +253,7 @@ class Problem:
     def expand(
         self, classes: Sequence[Value], groups: Groups, options: Sequence[Value] = ()
     ) -> list[ExpandedRule]:
-        """Every single rule, with the statement it comes from."""
+        """Return every single rule, with the statement it comes from."""
         expanded: dict[Rule, ExpandedRule] = {}
         for place, statement in enumerate(self.rules):
             for rule in statement.expand(classes, groups, options):

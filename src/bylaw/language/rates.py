@@ -28,7 +28,7 @@ _SINGLE = (LabelSpace, OptionSpace)
 
 
 def make_rate(name: str, *arguments: Any, function: Callable[..., Any] | None = None) -> Rate:
-    """The rate of one word of the vocabulary."""
+    """Return the rate of one word of the vocabulary."""
     return Rate(((Atom(name, arguments, function=function), 1.0),))
 
 
@@ -108,7 +108,9 @@ def define_rate(
 
 
 def error() -> Rate:
-    """The error rate, P(decision is a label, and not Y). A rejection is no error, nor is another option.
+    """Return the error rate, P(decision is a label, and not Y).
+
+    A rejection is not an error, nor is another option.
 
     Returns
     -------
@@ -138,7 +140,7 @@ def _error(*, space: ActionSpace) -> Meaning:
 
 
 def rejected() -> Rate:
-    """The rejection (abstention, referral) rate, P(decision is a rejection).
+    """Return the rejection (abstention, referral) rate, P(decision is a rejection).
 
     Returns
     -------
@@ -170,7 +172,7 @@ def _rejected(*, space: ActionSpace) -> Meaning:
 
 
 def accepted() -> Rate:
-    """The rate of answers (coverage in selective classification), P(decision is a label).
+    """Return the rate of answers (coverage in selective classification), P(decision is a label).
 
     Returns
     -------
@@ -199,7 +201,7 @@ def _accepted(*, space: ActionSpace) -> Meaning:
 
 
 def selected(label: Value) -> Rate:
-    """The selection rate, P(decision == label); for sets, P(label in the set).
+    """Return the selection rate, P(decision == label); for sets, P(label in the set).
 
     Parameters
     ----------
@@ -231,8 +233,9 @@ def _selected(label: Value, *, space: ActionSpace) -> Meaning:
 
 
 def recall(label: Value) -> Rate:
-    """Recall (sensitivity, true positive rate), P(decision == label | Y == label): short for
-    `selected(label).given(label=label)`.
+    """Return the recall (sensitivity, true positive rate), P(decision == label | Y == label).
+
+    It is short for `selected(label).given(label=label)`.
 
     Parameters
     ----------
@@ -253,11 +256,11 @@ def recall(label: Value) -> Rate:
 
 
 def precision(label: Value) -> Rate:
-    """Precision (positive predictive value), P(Y == label | decision == label); for sets, P(Y == label |
-    label in the set).
+    """Return the precision (positive predictive value), P(Y == label | decision == label).
 
-    A quotient, P(Y == label and decision == label) / P(decision == label): a bound on it is multiplied out
-    and held exactly. Where the label is never decided, it is 0/0, and a bound on it holds.
+    For sets, it is P(Y == label | label in the set). It is a quotient, P(Y == label and decision == label) /
+    P(decision == label): a bound on it is multiplied out and held exactly. If the label is never decided, it
+    is 0/0, and a bound on it holds.
 
     Parameters
     ----------
@@ -290,10 +293,10 @@ def _precision(label: Value, *, space: ActionSpace) -> Meaning:
 
 
 def f1(label: Value) -> Rate:
-    """The F1 score of a label, the harmonic mean of its precision and recall:
-    2 P(Y == label and decision == label) / (P(Y == label) + P(decision == label)).
+    """Return the F1 score of a label, the harmonic mean of its precision and recall.
 
-    A quotient: it is bounded, as in `f1("fraud") >= 0.6`, or maximised by `minimize=1 - f1("fraud")`.
+    It is 2 P(Y == label and decision == label) / (P(Y == label) + P(decision == label)), a quotient: it is
+    bounded, as in `f1("fraud") >= 0.6`, or maximized by `minimize=1 - f1("fraud")`.
 
     Parameters
     ----------
@@ -332,7 +335,7 @@ def _f1(label: Value, *, space: ActionSpace) -> Meaning:
 
 
 def balanced_error() -> Rate:
-    """The balanced error rate, the mean over the classes of P(decision != Y and not rejected | Y == class).
+    """Return the balanced error, the mean over classes of P(decision a label, not Y | Y == class).
 
     Returns
     -------
@@ -351,9 +354,9 @@ def _average_errors(classes: Sequence[Value]) -> Rate:
 
 
 def g_mean() -> Rate:
-    """The geometric mean of the recalls of all classes.
+    """Return the geometric mean of the recalls of all classes.
 
-    It is not linear, and no rule can bound it: it is maximised, by `minimize=1 - g_mean()`.
+    It is not linear, and no rule can bound it: it is maximized, by `minimize=1 - g_mean()`.
 
     Returns
     -------
@@ -393,7 +396,7 @@ def _made_of_others(*, space: ActionSpace) -> Meaning:
 
 
 def cost(matrix: Sequence[Sequence[float]]) -> Rate:
-    """The expected cost, E[matrix[Y, decision]].
+    """Return the expected cost, E[matrix[Y, decision]].
 
     Parameters
     ----------
@@ -457,7 +460,9 @@ def _cost(matrix: tuple[tuple[float, ...], ...], *, space: ActionSpace) -> Meani
 
 
 def disagreement(reference: str) -> Rate:
-    """Churn, P(decision != the reference model's). A rejection disagrees; another option agrees with itself.
+    """Return the churn, P(decision != the reference model's).
+
+    A rejection disagrees; another option agrees with itself.
 
     Parameters
     ----------
@@ -477,7 +482,7 @@ def disagreement(reference: str) -> Rate:
 
 
 def omits(reference: str) -> Rate:
-    """Churn of sets, P(the reference model's label is not in the set).
+    """Return the churn of sets, P(the reference model's label is not in the set).
 
     Parameters
     ----------
@@ -519,7 +524,7 @@ def _disagreement(reference: str, *, space: ActionSpace) -> Meaning:
 
 
 def miscoverage() -> Rate:
-    """The miscoverage of prediction sets, P(Y not in the set).
+    """Return the miscoverage of prediction sets, P(Y not in the set).
 
     Returns
     -------
@@ -546,7 +551,7 @@ def _miscoverage(*, space: ActionSpace) -> Meaning:
 
 
 def size() -> Rate:
-    """The mean size of prediction sets, E[number of labels in the set].
+    """Return the mean size of prediction sets, E[number of labels in the set].
 
     Returns
     -------
@@ -574,7 +579,7 @@ def _size(*, space: ActionSpace) -> Meaning:
 
 
 def custom(column: str | Callable[..., Any], name: str | None = None) -> Rate:
-    """The expected value E[c(x, decision)] of any cost c.
+    """Return the expected value E[c(x, decision)] of any cost c.
 
     Parameters
     ----------
@@ -629,7 +634,7 @@ def _check_class(word: str, label: Value, space: ActionSpace) -> None:
 
 
 def _hint_at_type(label: Value, space: ActionSpace) -> str:
-    """Where a class has the same text as a label: 'True' is not True."""
+    """Return a hint if a class has the same text as a label: 'True' is not True."""
     alike = [name for name in space.classes if str(name).lower() == str(label).lower()]
     return f"; write {alike[0]!r}, not {label!r}" if alike else ""
 

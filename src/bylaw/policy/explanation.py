@@ -15,7 +15,7 @@ from bylaw.errors import RuleError
 from bylaw.language.action_space import ActionSpace
 from bylaw.language.expressions import Rate
 from bylaw.language.problem import ExpandedRule
-from bylaw.policy.explanation_view import format_html
+from bylaw.policy.formatting import make_explanation_card
 from bylaw.policy.policy import Policy
 from bylaw.program.linear_form import compile_rates
 from bylaw.program.row_rates import decide_as_model, list_free_options
@@ -105,7 +105,7 @@ class Explanation:
 
     def _repr_html_(self) -> str:
         """Return how many rows are decided otherwise, and why, for notebooks."""
-        return format_html(self)
+        return make_explanation_card(self).to_html()
 
 
 def explain(policy: Policy, evidence: Evidence) -> Explanation:

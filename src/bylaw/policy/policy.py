@@ -25,7 +25,7 @@ from bylaw.language.expressions import CHANGED, Objective, Rate, Ratio, Worst
 from bylaw.language.parser import parse
 from bylaw.language.problem import Problem
 from bylaw.policy import serialization
-from bylaw.policy.formatting import format_html, format_text
+from bylaw.policy.formatting import format_policy, make_policy_card
 from bylaw.policy.provenance import Card
 from bylaw.policy.recognition import Fingerprints
 from bylaw.policy.sampling import sample_actions, sample_by_id, sample_pivotal
@@ -579,10 +579,10 @@ class Policy:
         return cls(**serialization.read(Path(path)))
 
     def __repr__(self) -> str:
-        return format_text(self)
+        return format_policy(self)
 
     def _repr_html_(self) -> str:
-        return format_html(self)
+        return make_policy_card(self).to_html()
 
 
 def _live_elsewhere(evidence: Any, columns: Columns | None) -> bool:

@@ -8,7 +8,7 @@ curvature of each cell is a matrix of its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -37,13 +37,15 @@ class Cells:
 
     @classmethod
     def find(cls, feature_map: FeatureMap, rows: RowData, n_rows: int | None = None) -> Cells:
-        """Of the groups that features refer to, as long as cells have rows enough: of these rows, or of so
-        many that live elsewhere."""
+        """Return the cells of the groups that features refer to, as long as there are rows enough.
+
+        The number of rows is that of these rows, or `n_rows` if most are not in memory.
+        """
         cells, n_rows = cls((), ()), len(rows) if n_rows is None else n_rows
+        known = _read_known(rows)
         for name in feature_map.attributes:
-            group = _before(rows).groups.get(name)
-            if isinstance(group, KnownGroup):
-                finer = cls((*cells.names, name), (*cells.shape, len(group.values)))
+            if name in known:
+                finer = cls((*cells.names, name), (*cells.shape, len(known[name].values)))
                 cells = finer if len(finer) * CELL_ROWS <= n_rows else cells
         return cells
 
@@ -51,12 +53,13 @@ class Cells:
         return math.prod(self.shape)
 
     def locate(self, rows: RowData) -> NDArray[np.integer]:
-        """(n_rows,): the cell of each row."""
-        codes = tuple(_read_group(_before(rows), name).codes for name in self.names)
+        """Return the cell of each row, (n_rows,)."""
+        known = _read_known(rows)
+        codes = tuple(known[name].codes for name in self.names)
         return np.ravel_multi_index(codes, self.shape).astype(np.min_scalar_type(len(self)))
 
     def lay_out(self, feature_map: FeatureMap, rows: RowData) -> Layout:
-        """How features are made of columns that the cells share."""
+        """Return how features are made of columns that the cells share."""
         names = {name for name in self.names if _agrees(rows, name)}
         columns: dict[Feature, int] = {}
         where = list[tuple[NDArray[np.intp], int]]()  # of each feature, its cells and its column
@@ -65,7 +68,7 @@ class Cells:
             inside = np.ones(len(self), dtype=bool)
             for name, value in feature.event:
                 if name in names:
-                    place = _read_group(rows, name).values.index(value)
+                    place = rows.groups[name].values.index(value)
                     inside &= codes[self.names.index(name)] == place
             rest = tuple((name, value) for name, value in feature.event if name not in names)
             column = columns.setdefault(Feature(feature.source, rest), len(columns))
@@ -73,39 +76,6 @@ class Cells:
         marked = [cells * len(columns) + column for cells, column in where]
         embedding = _mark(marked, len(self) * len(columns))
         return Layout(self, tuple(columns), embedding, len(feature_map.features))
-
-
-@dataclass(frozen=True, eq=False)
-class Weights:
-    """Weights of columns in a cell."""
-
-    matrix: Floats | sparse.csr_array | sparse.csc_array  # (A, D)
-
-    def compute(self, columns: Floats, out: Floats) -> Floats:
-        """Scores (A, n_rows), of columns (D, n_rows)."""
-        if isinstance(self.matrix, np.ndarray):
-            return np.matmul(self.matrix, columns, out=out)
-        out[...] = self.matrix @ columns
-        return out
-
-
-@dataclass(frozen=True, eq=False)
-class OwnWeights:
-    """The same where A columns are those of one action each, in order, and a few are those of all."""
-
-    own: slice
-    scale: Floats  # (A, 1)
-    shared: list[int]  # K
-    matrix: Floats  # (A, K)
-    constant: int  # the column of ones, or -1
-
-    def compute(self, columns: Floats, out: Floats) -> Floats:
-        """Scores (A, n_rows), of columns (D, n_rows)."""
-        np.multiply(self.scale, columns[self.own], out=out)
-        for k, column in enumerate(self.shared):
-            weights = self.matrix[:, k, None]
-            out += weights if column == self.constant else weights * columns[column]
-        return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,81 +101,68 @@ class Layout:
         """(F,): in how many cells each feature is a column."""
         return np.diff(self.embedding.indptr)
 
-    def spread(self, matrix: Floats) -> Sequence[Weights | OwnWeights]:
-        """The weights of the columns in each cell, (A, D), of weights of features (F, A)."""
+    def spread(self, matrix: Floats) -> Sequence[Floats | sparse.csr_array]:
+        """Return the weights of the columns in each cell, (A, D), of weights of features (F, A).
+
+        They are sparse where most are zero, as with many classes: a label's score depends on its own
+        probability and on a few columns that all labels share.
+        """
         n_cells, n_columns, n_actions = len(self.cells), len(self.columns), matrix.shape[1]
         if n_columns * n_actions >= MANY_WEIGHTS:
-            counts = np.count_nonzero(matrix, axis=1)
-            if has_few(int(counts @ self._spans) // n_cells, n_columns * n_actions):
-                return self._spread_few(matrix, counts)
-        return [Weights(part.T) for part in self.spread_matrix(matrix)]
+            nonzero = int(np.count_nonzero(matrix, axis=1) @ self._spans)
+            if has_few(nonzero // n_cells, n_columns * n_actions):
+                stacked = sparse.csr_array(self._transposed @ sparse.csr_array(matrix))
+                starts = range(0, n_cells * n_columns, n_columns)
+                return [sparse.csr_array(stacked[first : first + n_columns].T) for first in starts]
+        return [part.T for part in self.spread_matrix(matrix)]
 
     def spread_matrix(self, matrix: Floats) -> Floats:
-        """(C, D, A): the same as one array."""
+        """Return the weights as one array, (C, D, A)."""
         return (self._transposed @ matrix).reshape(len(self.cells), len(self.columns), -1)
 
-    def _spread_few(self, matrix: Floats, counts: NDArray[np.integer]) -> Sequence[Weights | OwnWeights]:
-        """Where most are zero: a label's score depends on its own probability and on a few columns that all
-        labels share."""
-        n_cells, n_columns, n_actions = len(self.cells), len(self.columns), matrix.shape[1]
-        single = np.flatnonzero((counts == 1) & (self._spans == n_cells))
-        own = self.embedding.indices[self.embedding.indptr[single]]  # in the first cell, as in all others
-        scale = matrix[single].diagonal()
-        if len(single) == n_actions and scale.all() and (np.diff(own) == 1).all():
-            rest = np.setdiff1d(np.flatnonzero(counts), single)
-            shared = np.unique(self.embedding[rest].indices % n_columns)
-            weights = self._choose(shared)[rest].T @ matrix[rest]
-            columns = slice(int(own[0]), int(own[-1]) + 1)
-            parts = weights.reshape(n_cells, len(shared), n_actions).swapaxes(1, 2)
-            constant = self.columns.index(_ONE) if _ONE in self.columns else -1
-            chosen = shared.tolist()
-            return [OwnWeights(columns, scale[:, None], chosen, part, constant) for part in parts]
-        stacked = sparse.csr_array(self._transposed @ sparse.csr_array(matrix))
-        starts = range(0, n_cells * n_columns, n_columns)
-        return [Weights(sparse.csc_array(stacked[first : first + n_columns].T)) for first in starts]
-
     def scores(self, matrix: Floats, columns: Floats, starts: Places) -> Floats:
-        """matrix' features, (A, n_rows), of a matrix (F, A) and columns (D, n_rows)."""
+        """Return matrix' features, (A, n_rows), of a matrix (F, A) and columns (D, n_rows)."""
         weights = self.spread(matrix)
         scores = np.empty((matrix.shape[1], columns.shape[1]))
-        for cell, here in iterate_cells(starts):
-            weights[cell].compute(columns[:, here], scores[:, here])
+        for cell, rows in iterate_cells(starts):
+            multiply(weights[cell], columns[:, rows], out=scores[:, rows])
         return scores
 
     def moments(
         self, distribution: Floats, columns: Floats, starts: Places, chosen: Places | None = None
     ) -> Floats:
-        """features distribution', (F, A), of a distribution (A, n_rows) and columns (D, n_rows); of features
-        that are none of the chosen columns, zero."""
+        """Return features distribution', (F, A), of a distribution (A, n_rows) and columns (D, n_rows).
+
+        With some chosen columns, other features get zeros.
+        """
         part = columns if chosen is None else columns[chosen]
         sums = np.zeros((len(self.cells), len(part), len(distribution)))
-        for cell, here in iterate_cells(starts):
-            sums[cell] = part[:, here] @ distribution[:, here].T
+        for cell, rows in iterate_cells(starts):
+            sums[cell] = part[:, rows] @ distribution[:, rows].T
         return self.gather(sums, chosen)
 
     def gather(self, sums: Floats, chosen: Places | None = None) -> Floats:
-        """(F, A): the sums of features, of sums of columns, or of the chosen ones, in each cell (C, D, A)."""
-        operator = self._operator if chosen is None else self._choose(chosen)
-        return operator @ sums.reshape(-1, sums.shape[2])
-
-    def _choose(self, chosen: Places) -> Matrix:
-        """(F, C * len(chosen)): the embedding for some columns alone."""
-        key = chosen.tobytes()
-        if key not in self._chosen:
+        """Return the sums of features, (F, A), from those of (chosen) columns in each cell, (C, D, A)."""
+        operator = self._operator
+        if chosen is not None:
             first = np.arange(len(self.cells))[:, None] * len(self.columns)
-            self._chosen[key] = compact(self.embedding[:, (first + chosen).ravel()])
-        return self._chosen[key]
+            key, places = chosen.tobytes(), (first + chosen).ravel()
+            if key not in self._chosen:
+                self._chosen[key] = compact(self.embedding[:, places])
+            operator = self._chosen[key]
+        return operator @ sums.reshape(-1, sums.shape[2])
 
     @cached_property
     def _chosen(self) -> dict[bytes, Matrix]:
+        """The embedding of some columns alone, (F, C * len(chosen)), by their bytes."""
         return {}
 
     def expand(self, columns: Floats, starts: Places) -> Floats:
-        """(F, n_rows): the features themselves."""
+        """Return the features themselves, (F, n_rows)."""
         features = np.zeros((self.n_features, columns.shape[1]))
-        for cell, here in iterate_cells(starts):
-            rows, sources = self._entries[cell]
-            features[rows, here] = columns[sources, here]
+        for cell, rows in iterate_cells(starts):
+            made, sources = self._entries[cell]
+            features[made, rows] = columns[sources, rows]
         return features
 
     @cached_property
@@ -213,58 +170,61 @@ class Layout:
         """For each cell, the features that are not zero and their columns."""
         features = np.repeat(np.arange(self.n_features), self._spans)
         cells, columns = np.divmod(self.embedding.indices.astype(np.int64), len(self.columns))
-        inside = [cells == cell for cell in range(len(self.cells))]
-        return [(features[here], columns[here]) for here in inside]
+        return [(features[cells == cell], columns[cells == cell]) for cell in range(len(self.cells))]
 
     def localize(self, features: Places, actions: Places) -> tuple[Places, Places, sparse.csr_array]:
-        """Of Q places (feature, action), the q places (column, action) that they are in any cell, in order of
-        action, and which of these they are in which cell: ones in a matrix (Q, C * q)."""
+        """Return the q places (column, action) that Q places (feature, action) are in any cell, and where.
+
+        Places are in order of action. The matrix (Q, C * q) has ones where a place of features is a place of
+        columns in a cell.
+        """
         ends, counts = self.embedding.indptr, self._spans[features]
         found = [self.embedding.indices[ends[f] : ends[f + 1]] for f in features]
         cells, columns = np.divmod(np.concatenate([np.zeros(0, np.int64), *found]), len(self.columns))
         keys, places = np.unique(
             np.repeat(actions, counts) * len(self.columns) + columns, return_inverse=True
         )
-        rows = np.split(cells * len(keys) + places, np.cumsum(counts)[:-1])[: len(features)]  # maybe none
+        rows = np.split(cells * len(keys) + places, np.cumsum(counts)[:-1])[: len(features)]
         return keys % len(self.columns), keys // len(self.columns), _mark(rows, len(self.cells) * len(keys))
 
 
 def _mark(rows: Sequence[NDArray[np.integer]], width: int) -> sparse.csr_array:
-    """(len(rows), width): ones in these columns of each row, which are in order."""
+    """Return ones in these columns of each row, (len(rows), width); columns are in order."""
     ends = np.cumsum([0, *map(len, rows)])
     columns = np.concatenate([np.zeros(0, np.int64), *rows])
     return sparse.csr_array((np.ones(len(columns)), columns, ends), shape=(len(rows), width))
 
 
+def multiply(weights: Floats | sparse.csr_array, columns: Floats, out: Floats) -> Floats:
+    """Write weights @ columns to `out`, and return it."""
+    if isinstance(weights, np.ndarray):
+        return np.matmul(weights, columns, out=out)
+    out[...] = weights @ columns
+    return out
+
+
 def iterate_cells(starts: Places) -> Iterator[tuple[int, slice]]:
-    """The cells that have rows, each with its rows; `starts` (C + 1,) tells where each begins."""
+    """Yield the cells that have rows, each with its rows; cell c begins at starts[c], (C + 1,)."""
     ends = starts.tolist()
     return ((c, slice(*ends[c : c + 2])) for c in range(len(ends) - 1) if ends[c] < ends[c + 1])
 
 
 def iterate_tiles(starts: Places, width: int) -> Iterator[tuple[int, slice]]:
-    """The same, but no more than so many rows at a time."""
+    """Yield the cells that have rows, with at most `width` rows at a time."""
     for cell, rows in iterate_cells(starts):
         for first in range(rows.start, rows.stop, width):
             yield cell, slice(first, min(first + width, rows.stop))
 
 
-def _before(rows: RowData) -> RowData:
-    """What was known of the rows beforehand."""
-    return rows.predicted if isinstance(rows, ObservedRows) else rows
-
-
-def _read_group(rows: RowData, name: str) -> KnownGroup:
-    group = rows.groups[name]
-    assert isinstance(group, KnownGroup)
-    return group
+def _read_known(rows: RowData) -> Mapping[str, KnownGroup]:
+    return rows.predicted.known_groups if isinstance(rows, ObservedRows) else rows.known_groups
 
 
 def _agrees(rows: RowData, name: str) -> bool:
-    """Whether rows have the group that was known beforehand, and no row lacks it."""
+    """Return whether rows have the group that was known before it was observed, with no value missing."""
     if not isinstance(rows, ObservedRows):
         return True
-    group, before = rows.groups[name], _read_group(rows.predicted, name)
+    group, before = rows.groups[name], rows.predicted.known_groups[name]
     if not isinstance(group, KnownGroup) or rows.find_partly_seen([name]):
         return False
     return group.values == before.values and np.array_equal(group.codes, before.codes)
@@ -286,14 +246,14 @@ class CellRows:
     order: NDArray[np.intp] | None = None  # (n_rows,): which rows of the evidence these are
 
     def rows(self, part: Part, n_rows: int) -> CellRows:
-        """Where the cells of some rows, in order, begin."""
+        """Return where the cells of some rows, in order, begin."""
         places = np.arange(n_rows)[part]
         order = None if self.order is None else self.order[part]
         return replace(self, starts=np.searchsorted(places, self.starts), order=order)
 
     @classmethod
     def sort(cls, codes: NDArray[np.integer], layout: Layout, order: NDArray[np.intp]) -> CellRows:
-        """Of rows in an order in which their cells, (n_rows,), are sorted."""
+        """Return the cells of rows in an order in which their cells, (n_rows,), are sorted."""
         starts = np.searchsorted(codes[order], np.arange(len(layout.cells) + 1))
         return cls(starts, layout, order=order)
 
@@ -305,8 +265,10 @@ class CellRows:
 
 @dataclass(frozen=True)
 class Block:
-    """Some rows, ready for a pass: features action-major, and weights. Where rows are sorted by cell, only
-    the columns are kept of which their features are made."""
+    """Some rows, ready for a pass: features action-major, and weights.
+
+    Where rows are sorted by cell, only the columns of which their features are made are kept.
+    """
 
     columns: Floats  # (D, n_rows): without cells, the features (F, n_rows)
     weights: Floats | None  # (n_rows,), or None for ones
@@ -314,7 +276,7 @@ class Block:
     cells: CellRows | None = None
 
     def rows(self, part: Part) -> Block:
-        """Some of the rows, in order."""
+        """Return some of the rows, in order."""
         return Block(
             self.columns[:, part].copy(),
             None if self.weights is None else self.weights[part],
@@ -323,7 +285,7 @@ class Block:
         )
 
     def with_observed(self, twin: Block) -> Block:
-        """With the features that the same rows have in a twin as those that were observed."""
+        """Return the block with the features of a twin, the same rows, as observed features."""
         cells = self.cells
         if cells is not None and twin.cells is not None:
             cells = replace(cells, seen_layout=twin.cells.layout)
@@ -359,7 +321,7 @@ class Block:
         return self.seen if self.seen is None or layout is None else layout.expand(self.seen, self.starts)
 
     def scores(self, score_matrix: Floats) -> Floats:
-        """features' score_matrix, (A, n_rows), of a matrix (F, A)."""
+        """Return features' score_matrix, (A, n_rows), of a matrix (F, A)."""
         if self.cells is None:
             return compute_scores(score_matrix, self.columns)
         return self.cells.layout.scores(score_matrix, self.columns, self.starts)
@@ -370,8 +332,11 @@ class Block:
         chosen: NDArray[np.int64] | None = None,
         wanted: NDArray[np.bool_] | None = None,
     ) -> Floats:
-        """Compute the sum of phi pi', (F, A), of a distribution (A, n_rows) times weights. With `chosen`,
-        features that are none of these columns get zeros; with `wanted` (F, A), so may other entries."""
+        """Return the sum of phi pi', (F, A), of a distribution (A, n_rows) times weights.
+
+        With `chosen`, features that are none of these columns get zeros; with `wanted` (F, A), other entries
+        may be zero.
+        """
         if self.cells is not None:
             return self.cells.layout.moments(distribution, self.columns, self.starts, chosen)
         if wanted is not None:
@@ -405,9 +370,12 @@ def _multiply(features: Floats, distribution: Floats, wanted: NDArray[np.bool_])
 def make_blocks(
     form: LinearForm, evidence: RowData, most: int | None = None, like: Sequence[Block] | None = None
 ) -> list[Block]:
-    """All rows as blocks, or the first few blocks. Block i takes every n-th row from row i on, of the rows
-    sorted by cell, so that the first few are a fair sample of all and have their share of each cell. With
-    `like`, each block has the same rows in the same order as that one."""
+    """Return all rows as blocks, or the first few blocks.
+
+    Block i takes every n-th row from row i on, of the rows sorted by cell, so that the first few are a fair
+    sample of all and have their share of each cell. With `like`, each block has the same rows in the same
+    order as that one.
+    """
     evidence = _admit(form, evidence)
     if like is None:
         cells = Cells.find(form.feature_map, evidence)
@@ -434,8 +402,10 @@ def make_blocks(
 
 
 def make_batch_blocks(form: LinearForm, batch: RowData, layout: Layout | None) -> list[Block]:
-    """Rows that are some of many, with the cells of all, as blocks of rows that follow each other, which are
-    faster to read: these blocks are no samples."""
+    """Return blocks of successive rows of a batch, with the cells of all rows.
+
+    They are faster to read than those of `make_blocks`, but no block is a sample.
+    """
     batch, cells = _admit(form, batch), Cells((), ()) if layout is None else layout.cells
     ends = np.linspace(0, len(batch), _count_blocks(batch, cells) + 1).astype(np.intp).tolist()
     parts = [slice(*ends[i : i + 2]) for i in range(len(ends) - 1)]
@@ -447,7 +417,7 @@ def make_batch_blocks(form: LinearForm, batch: RowData, layout: Layout | None) -
 
 
 def _admit(form: LinearForm, rows: RowData) -> RowData:
-    """Those with a weight: a sample of nothing teaches nothing."""
+    """Check the rows against the form, and leave out rows of weight zero."""
     rows = form.feature_map.admit(rows)
     if rows.weights is None or rows.weights.all():
         return rows
@@ -455,7 +425,7 @@ def _admit(form: LinearForm, rows: RowData) -> RowData:
 
 
 def _count_blocks(rows: RowData, cells: Cells) -> int:
-    """Of rows without cells, as many as a core's cache holds; with cells, as many as each visit is worth."""
+    """Return how many blocks to make: as many as fit the cache, or as visits to cells are worth."""
     size = BLOCK_ROWS
     if cells.names:
         most = min(_SORTED_VALUES // (len(rows.classes) + 1), _SORTED_ROWS)
@@ -464,7 +434,7 @@ def _count_blocks(rows: RowData, cells: Cells) -> int:
 
 
 def _make_sorted_block(form: LinearForm, evidence: RowData, cells: CellRows) -> Block:
-    """Some rows, which are sorted by cell."""
+    """Return the block of some rows, which are sorted by cell."""
     layout, rows = cells.layout, cells.order
     assert rows is not None
     feature_map = replace(form.feature_map, features=layout.columns)
@@ -474,14 +444,14 @@ def _make_sorted_block(form: LinearForm, evidence: RowData, cells: CellRows) -> 
 
 
 def make_block(form: LinearForm, evidence: RowData, rows: slice = slice(None)) -> Block:
-    """Some rows of evidence that the form's recipe has admitted."""
+    """Return the block of some rows of evidence that the form has admitted."""
     width = len(range(*rows.indices(len(evidence))))
     features = form.feature_map.columns(evidence, rows, np.empty((len(form.feature_map.features), width)))
     return Block(features, None if evidence.weights is None else evidence.weights[rows].copy())
 
 
 def join_blocks(blocks: Sequence[Block]) -> list[Block]:
-    """The same rows in fewer blocks, each of several that follow each other."""
+    """Return the same rows in fewer blocks, each of several successive ones."""
     blocks = [block for block in blocks if block.n_rows] or list(blocks[:1])
     ends = np.cumsum([block.n_rows for block in blocks])
     groups: dict[int, list[Block]] = {}

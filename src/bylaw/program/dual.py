@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, reduce
 from operator import add
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from bylaw._base.numeric import Matrix, as_dense, compact, find_columns
 from bylaw._base.runtime import checkpoint, limit_blas_threads
 from bylaw._base.typing import Floats
 from bylaw.language.action_space import ActionSpace
-from bylaw.program.blocks import Block, Layout, iterate_cells, iterate_tiles
+from bylaw.program.blocks import Block, Layout, iterate_cells, iterate_tiles, multiply
 from bylaw.program.linear_form import LinearForm
 
 _TILE = 2**17  # scores at a time, where a cell has more: as many as fit in a core's own cache
@@ -34,13 +34,13 @@ _FEW = 4  # where at most one row in so many adds something, the others are left
 
 
 class Pass(Protocol):
-    """What is summed: a function of a block of rows, which may run in another process; its results add up."""
+    """A function of a block of rows whose results add up. It may run in another process."""
 
     def __call__(self, block: Block, /) -> Any: ...
 
 
 class RowSource(Protocol):
-    """Rows that live elsewhere, and are only ever seen by their sums."""
+    """Rows that are not in memory and are read only by passes over all of them."""
 
     @property
     def n_rows(self) -> int: ...
@@ -52,15 +52,15 @@ class RowSource(Protocol):
 
     @property
     def passes(self) -> int:
-        """How often all rows were looked at for this problem so far."""
+        """The number of passes over all rows for this problem so far."""
         ...
 
     def total(self, *passes: Pass) -> list[Any]:
-        """The sums of each pass over all rows, all of them in one walk over the rows."""
+        """Return the sums of each pass over all rows, all of them in one walk over the rows."""
         ...
 
     def observe(self, form: LinearForm, layout: Layout | None) -> RowSource:
-        """The same rows, whose blocks have the features of this form as observed, too, in this layout."""
+        """Return the same rows, whose blocks also have the observed features of this form, in this layout."""
         ...
 
 
@@ -74,12 +74,12 @@ class UnseenRows(RowSource, Protocol):
         ...
 
     def sampling(self) -> AbstractContextManager[Callable[[int], RowSource]]:
-        """Takes samples of about so many rows, which stay where the rows are and are gone in the end."""
+        """Take samples of about so many rows, which stay in the database and are dropped at the end."""
         ...
 
 
 def sum_blocks(blocks: Iterable[Block], passes: Iterable[Pass]) -> list[Any]:
-    """The sums of each pass over these blocks, in their order."""
+    """Return the sums of each pass over these blocks, in their order."""
     checkpoint()
     chosen = tuple(passes)
     with limit_blas_threads():
@@ -89,8 +89,10 @@ def sum_blocks(blocks: Iterable[Block], passes: Iterable[Pass]) -> list[Any]:
 
 @dataclass(frozen=True)
 class Support:
-    """The Q places (feature, action) that rules touch; curvature is wanted there alone. Where rows are sorted
-    by cell, the q places (column, action) of these features."""
+    """The Q places (feature, action) that rules touch, for which the curvature is computed.
+
+    Where rows are sorted by cell, the q places (column, action) of these features.
+    """
 
     features: NDArray[np.int64]  # (Q,)
     actions: NDArray[np.int64]  # (Q,), in order
@@ -117,8 +119,16 @@ class Support:
         return (features, actions) if (self.features.reshape(len(actions), -1) == features).all() else None
 
 
+class Sums:
+    """Sums over rows, as a dataclass; those of different rows add up field by field."""
+
+    def __add__(self, other: Self) -> Self:
+        pairs = [(getattr(self, field.name), getattr(other, field.name)) for field in fields(self)]  # type: ignore[arg-type]
+        return type(self)(*(None if one is None or two is None else one + two for one, two in pairs))
+
+
 @dataclass(frozen=True)
-class Tally:
+class Tally(Sums):
     """The potential of the dual and its derivatives."""
 
     mass: float  # total weight
@@ -127,24 +137,14 @@ class Tally:
     curvature: Floats | None = None  # (C, q, q): in each cell, its second derivative at q places
     observed: Floats | None = None  # (F', A): sum of phi' pi', with the features as observed
 
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(
-            self.mass + other.mass,
-            self.potential + other.potential,
-            self.moments + other.moments,
-            _add(self.curvature, other.curvature),
-            _add(self.observed, other.observed),
-        )
-
-
-def _add(one: Floats | None, other: Floats | None) -> Floats | None:
-    return None if one is None or other is None else one + other
-
 
 @dataclass(frozen=True)
 class TallyPass:
-    """The tally of the policy with scores features' score_matrix; with `support`, the curvature at those
-    places too, and with `chosen`, the moments of those columns alone."""
+    """The tally of the policy with scores features' score_matrix.
+
+    With `support`, it has the curvature at those places, too; with `chosen`, the moments of those columns
+    alone.
+    """
 
     score_matrix: Floats  # (F, A)
     beta: float
@@ -169,8 +169,7 @@ class TallyPass:
         return Tally(block.mass, potential, moments, curvature, observed)
 
     def _tally_tiles(self, block: Block, layout: Layout) -> Tally:
-        """The same a few rows at a time: with many actions, what one step writes the next one finds in the
-        cache."""
+        """Compute the tally of a few rows at a time, whose scores fit in the cache."""
         n_actions, columns, potential = self.score_matrix.shape[1], block.columns, 0.0
         probabilities = None if self.support is None else np.empty((n_actions, block.n_rows))
         part = columns if self.chosen is None else columns[self.chosen]
@@ -179,7 +178,7 @@ class TallyPass:
         for cell, rows in iterate_tiles(block.starts, len(room) // n_actions):
             size = rows.stop - rows.start
             tile = room[: n_actions * size].reshape(n_actions, size)
-            scores = weights[cell].compute(columns[:, rows], tile)
+            scores = multiply(weights[cell], columns[:, rows], out=tile)
             potentials = self.space.to_probabilities(scores)
             if probabilities is not None:
                 probabilities[:, rows] = scores
@@ -203,11 +202,10 @@ class TallyPass:
 def _compute_curvature(
     block: Block, probabilities: Floats, space: ActionSpace, beta: float, support: Support
 ) -> Floats:
-    """Compute the sum of beta phi_k phi_l (1{a = b} pi_a - pi_a pi_b) over each cell's rows, (C, q, q), from
-    undecided rows alone.
+    """Return the sum of beta phi_k phi_l (1{a = b} pi_a - pi_a pi_b) in each cell, (C, q, q).
 
-    For sets, labels are apart: the sum of beta phi_k phi_l 1{a = b} pi_a (1 - pi_a). So is an action that is
-    the only one that rules touch.
+    Rows that are decided are left out. For sets, labels are independent: the sum is that of
+    beta phi_k phi_l 1{a = b} pi_a (1 - pi_a). It is the same if rules touch only one action.
     """
     starts, mass = block.starts, beta if block.weights is None else beta * block.weights
     columns, size = block.columns, len(support.actions)
@@ -231,7 +229,7 @@ def _compute_curvature(
 
 
 def _spread(columns: Floats, probabilities: Floats, root: Floats | float, support: Support) -> Floats:
-    """(Q, n_rows): phi_k pi_a times the root of the mass, at each place."""
+    """Return phi_k pi_a times the root of the mass, (Q, n_rows), at each place."""
     if support.grid is None:
         return columns[support.features] * (probabilities[support.actions] * root)
     features, actions = support.grid
@@ -241,8 +239,10 @@ def _spread(columns: Floats, probabilities: Floats, root: Floats | float, suppor
 
 
 def _add_grid_diagonal(total: Floats, diagonal: Floats, columns: Floats, starts: NDArray[np.int64]) -> None:
-    """The part of the curvature (C, q, q) between places of one action, where all of A actions have the same
-    D columns (D, n_rows), of their diagonal (A, n_rows): one product of matrices for all actions."""
+    """Add the curvature (C, q, q) between places of one action, where all have the same columns.
+
+    Of the diagonal (A, n_rows) of A actions with the columns (D, n_rows), this is one product of matrices.
+    """
     one, other = np.triu_indices(len(columns))
     pairs, places = columns[one] * columns[other], np.arange(len(diagonal))
     blocks = total.reshape(len(total), *(len(diagonal), len(columns)) * 2)
@@ -280,7 +280,7 @@ def _add_diagonal(
 def _select(
     wanted: NDArray[np.bool_], mass: Floats | float
 ) -> tuple[NDArray[np.intp] | slice, Floats | float]:
-    """The rows that are wanted, and their mass; where all are, without a copy."""
+    """Return the rows that are wanted, and their mass; without a copy if all are."""
     if wanted.all():
         return slice(None), mass
     rows = np.flatnonzero(wanted)
@@ -288,83 +288,47 @@ def _select(
 
 
 def _locate(starts: NDArray[np.int64], rows: NDArray[np.intp] | slice) -> NDArray[np.int64]:
-    """Where cells begin among some of the rows."""
+    """Return where cells begin among some of the rows."""
     return starts if isinstance(rows, slice) else np.searchsorted(rows, starts)
 
 
 @dataclass(frozen=True)
-class Response:
-    """The decisions of least cost on every row."""
-
-    cost: float  # sum of their costs
-    moments: Floats  # (F, A): sum of phi pi'
-
-    def __add__(self, other: Response) -> Response:
-        return Response(self.cost + other.cost, self.moments + other.moments)
-
-
-@dataclass(frozen=True)
 class ResponsePass:
-    """The decisions of least cost, where an action costs features' costs."""
+    """The moments, (F, A), of the decisions of least cost, where an action costs features' costs."""
 
     costs: Floats  # (F, A)
     space: ActionSpace
 
-    def __call__(self, block: Block) -> Response:
-        losses = block.scores(self.costs)
-        decision = self.space.best_decision(losses) * block.row_weights
-        return Response(float((decision * losses).sum()), block.moments(decision))
-
-
-@dataclass(frozen=True)
-class LossRange:
-    """The least and the largest losses that decisions can have on these rows."""
-
-    lowest: float
-    highest: float
-
-    def __add__(self, other: LossRange) -> LossRange:
-        return LossRange(self.lowest + other.lowest, self.highest + other.highest)
+    def __call__(self, block: Block) -> Floats:
+        return block.moments(self.space.best_decision(block.scores(self.costs)) * block.row_weights)
 
 
 @dataclass(frozen=True)
 class LossRangePass:
-    """Sums of the least and of the largest loss of each row."""
+    """The sums over rows of the least and of the largest loss, (2,)."""
 
     base: Floats  # (F, A)
     space: ActionSpace
 
-    def __call__(self, block: Block) -> LossRange:
-        losses = block.scores(self.base)
-        lowest = float(block.row_weights @ self.space.min_loss(losses))
-        return LossRange(
-            lowest, -float(block.row_weights @ self.space.min_loss(np.negative(losses, out=losses)))
-        )
-
-
-@dataclass(frozen=True)
-class NormSums:
-    """Of the norms ||C(x)|| of rows with weights w."""
-
-    first: float  # sum of w ||C||
-    second: float  # sum of w ||C||^2
-    scaled: float  # sum of w^2 ||C||^2
-
-    def __add__(self, other: NormSums) -> NormSums:
-        return NormSums(self.first + other.first, self.second + other.second, self.scaled + other.scaled)
+    def __call__(self, block: Block) -> Floats:
+        losses, weights = block.scores(self.base), block.row_weights
+        lowest = weights @ self.space.min_loss(losses)
+        return np.array([lowest, -weights @ self.space.min_loss(np.negative(losses, out=losses))])
 
 
 @dataclass(frozen=True)
 class NormPass:
-    """Sums of the norms ||C(x)||_{1->2} of the rules' costs on each row, the largest over decisions. They
-    bound gradients and their variance."""
+    """The sums, (3,), of w ||C||, w ||C||^2 and w^2 ||C||^2 over rows with weights w.
+
+    ||C(x)||_{1->2} is the norm of the rules' costs on a row, the largest over decisions. These norms bound
+    gradients and their variance.
+    """
 
     form: LinearForm
 
     @cached_property
     def _costs(self) -> list[tuple[NDArray[np.int64], sparse.csr_array, Floats]]:
-        """For each action, the features that rules touch, and with the rules' coefficients B there, B'B and
-        B'b for bounds b."""
+        """The features that rules touch, B'B and B'b of each action, for coefficients B and bounds b."""
         by_action, n_actions = self.form.couplings.tocsc(), self.form.base.shape[1]
         costs = []
         for action in range(n_actions):
@@ -384,14 +348,13 @@ class NormPass:
         bounds = float(self.form.bounds @ self.form.bounds)
         return self.form.action_space.combine_norms(squares, crosses, bounds)
 
-    def __call__(self, block: Block) -> NormSums:
+    def __call__(self, block: Block) -> Floats:
         norms, weights = self.measure(block.features), block.row_weights
-        squares = np.square(norms)
-        return NormSums(float(weights @ norms), float(weights @ squares), float(weights**2 @ squares))
+        return np.array([weights @ norms, weights @ norms**2, weights**2 @ norms**2])
 
 
 def sum_features(block: Block) -> Floats:
-    """(F,): sum of phi."""
+    """Return the sum of phi, (F,)."""
     return block.moments(block.row_weights[None])[:, 0]
 
 
@@ -399,8 +362,8 @@ _ROWS = 1024  # at a time: there may be thousands of rules
 
 
 @dataclass(frozen=True)
-class RuleExcesses:
-    """Sums over rows; those of different rows add up. M rules, in the dual's units."""
+class RuleExcesses(Sums):
+    """By how much a policy exceeds the bounds of M rules, in the dual's units, and how precisely."""
 
     mass: float  # sum of weights w
     squared_mass: float  # sum of w^2
@@ -409,19 +372,14 @@ class RuleExcesses:
     scaled: Floats  # (M,): sum of w^2 (c_j - b_j)
     squares: Floats  # (M,): sum of w^2 (c_j - b_j)^2
 
-    def __add__(self, other: RuleExcesses) -> RuleExcesses:
-        return RuleExcesses(
-            **{field.name: getattr(self, field.name) + getattr(other, field.name) for field in fields(self)}
-        )
-
     @property
     def mean(self) -> Floats:
-        """(M,): E[c_j] - b_j, above zero where a rule is missed."""
+        """E[c_j] - b_j, (M,): above zero where a rule is violated."""
         return self.excesses / self.mass
 
     @property
     def standard_errors(self) -> Floats:
-        """(M,): of the mean."""
+        """The standard errors of the mean, (M,)."""
         spread = self.squares - 2 * self.mean * self.scaled + self.mean**2 * self.squared_mass
         return np.sqrt(np.maximum(spread, 0.0)) / self.mass
 
@@ -458,8 +416,9 @@ class ExcessPass:
 
 
 def measure_excesses(dual: Dual, multipliers: Floats) -> RuleExcesses:
-    """Of the policy of these multipliers, on the rows of the dual."""
-    return dual.total(ExcessPass(dual.form, multipliers, dual.beta, *dual.support))[0]
+    """Return the excesses of the policy of these multipliers on the rows of the dual."""
+    rules = dual.rules
+    return dual.total(ExcessPass(dual.form, multipliers, dual.beta, rules.support, rules.couplings))[0]
 
 
 _STIFFNESS = 1e3  # of the equation for the sum, relative to the curvature: what it leaves is divided away
@@ -473,13 +432,13 @@ class Simplex:
     total: float
 
     def start(self, n_rules: int) -> Floats:
-        """(M,): no price, and equal weights."""
+        """Return multipliers, (M,), of zero for rules and equal weights of groups."""
         point = np.zeros(n_rules)
         point[-self.size :] = self.total / self.size
         return point
 
     def project(self, point: Floats) -> Floats:
-        """(M,): the nearest point with non-negative entries, the last of which are on the simplex."""
+        """Return the nearest point, (M,), with non-negative entries and the last on the simplex."""
         nearest, last = np.maximum(point, 0.0), point[-self.size :]
         ordered = np.sort(last)[::-1]
         excess = (np.cumsum(ordered) - self.total) / np.arange(1, self.size + 1)
@@ -487,30 +446,25 @@ class Simplex:
         return nearest
 
     def add_equation(self, root: Floats, target: Floats) -> tuple[Floats, Floats]:
-        """A least-squares problem, (n, n) and (n,), whose last unknowns are on the simplex, with its equation
-        as one more line."""
+        """Add the equation of the simplex as a line to a least-squares problem, (n, n) and (n,)."""
         line = np.zeros(root.shape[1])
         line[-self.size :] = _STIFFNESS * max(float(abs(root).max()), 1e-300)
         return np.vstack([root, line]), np.append(target, line[-1] * self.total)
 
     def rescale(self, point: Floats) -> Floats:
-        """(M,): a non-negative point nearly on the simplex, moved there."""
+        """Move a non-negative point, (M,), that is nearly on the simplex there."""
         moved = point.copy()
         moved[-self.size :] *= self.total / float(moved[-self.size :].sum())
         return moved
 
 
-_OF_ROWS = frozenset({"mass", "loss_range", "loss_unit"})  # constants of a dual, whatever its bounds
-_OF_RULES = frozenset({"support", "wanted", "_local_support", "local_couplings", "touched_columns"})
-_OF_BOUNDS = frozenset({"_norm_moments"})
-_OF_ALL = _OF_ROWS | _OF_RULES
 _MANY_ENTRIES = 2**14  # of moments, from which on only those that are used are computed
 _FEW_WANTED = 1 / 16  # of the entries; where more are used, one product of matrices is faster
 
 
 @dataclass(frozen=True)
 class Hessian:
-    """couplings @ curvature @ couplings' + ridge: M rules may be many, the places they touch few."""
+    """couplings @ curvature @ couplings' + ridge, where M rules touch few of the Q places."""
 
     couplings: Matrix  # (M, Q)
     curvature: Matrix  # (Q, Q)
@@ -543,17 +497,84 @@ class Hessian:
         )
 
 
-@dataclass(frozen=True)
-class Dual:
-    """What a solver sees: value, gradient and Hessian on all rows, and the paper's constants."""
+@dataclass(frozen=True, eq=False)
+class RuleConstants:
+    """The places that rules and the objective touch, and the rules' coefficients there.
+
+    Duals whose rules differ only in their bounds share one object.
+    """
 
     form: LinearForm
-    blocks: Sequence[Block]  # all rows; or, where these live elsewhere, a fair sample of them, or none
+    layout: Layout | None  # how features are made of columns in each cell, where rows are sorted by cell
+
+    @cached_property
+    def places(self) -> NDArray[np.integer]:
+        """The touched places of the flattened moments (F, A), in order of action, (Q,)."""
+        places, n_actions = np.unique(self.form.couplings.indices), self.form.base.shape[1]
+        return places[np.argsort(places % n_actions, kind="stable")]
+
+    @cached_property
+    def support(self) -> Support:
+        """The places that rules touch."""
+        return Support(*np.divmod(self.places, self.form.base.shape[1]))
+
+    @cached_property
+    def couplings(self) -> Matrix:
+        """The rules' coefficients at the places of the support, (M, Q)."""
+        return compact(self.form.operator[:, self.places])
+
+    @cached_property
+    def wanted(self) -> NDArray[np.bool_] | None:
+        """The entries (feature, action) of moments that the objective or rules use; None for all."""
+        return find_wanted(self.form.base, self.form.couplings)
+
+    @cached_property
+    def local(self) -> tuple[Support, Matrix | None]:
+        """The places of columns that rules touch in any cell, and an embedding, (Q, C * q).
+
+        The embedding has ones where a place of the support is a place of columns in a cell. Without cells,
+        both are the same and it is None.
+        """
+        if self.layout is None:
+            return self.support, None
+        columns, actions, embedding = self.layout.localize(self.support.features, self.support.actions)
+        return Support(columns, actions), compact(embedding)
+
+    @cached_property
+    def columns(self) -> NDArray[np.int64]:
+        """The columns of blocks that rules touch in any cell."""
+        return np.unique(self.local[0].features)
+
+
+@dataclass(eq=False)
+class RowConstants:
+    """Sums over the rows of a dual, each None until it is first used.
+
+    Duals of the same rows share one object.
+    """
+
+    mass: float | None = None
+    loss_range: tuple[float, float] | None = None
+    norms: tuple[LinearForm, tuple[float, float]] | None = None  # of the rules of this form
+
+
+@dataclass(frozen=True)
+class Dual:
+    """The value, gradient and Hessian of the smoothed dual on all rows, and the constants of its theory."""
+
+    form: LinearForm
+    blocks: Sequence[Block]  # all rows; where these are not in memory, a fair sample of them, or none
     beta: float
-    ridge: float = 0.0  # adds ridge/2 |lambda|^2: keeps small samples from asking the impossible
+    ridge: float = 0.0  # adds ridge/2 |lambda|^2, so that noise in small samples makes no rule infeasible
     observed_wanted: NDArray[np.bool_] | None = None  # (F', A): entries of observed moments that rules use
-    source: RowSource | None = None  # all rows, where these live elsewhere
+    source: RowSource | None = None  # all rows, where these are not in memory
     simplex: Simplex | None = None  # where the last multipliers are, if they are weights of groups
+    rules: RuleConstants = field(init=False, repr=False, compare=False)
+    rows: RowConstants = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rules", RuleConstants(self.form, self.layout))
+        object.__setattr__(self, "rows", RowConstants())
 
     @property
     def n_rules(self) -> int:
@@ -563,114 +584,78 @@ class Dual:
     def n_rows(self) -> int:
         return sum(block.n_rows for block in self.blocks) if self.source is None else self.source.n_rows
 
-    def total(self, *passes: Pass) -> list[Any]:
-        """The sums of each pass over all rows."""
-        return sum_blocks(self.blocks, passes) if self.source is None else self.source.total(*passes)
-
-    def with_bounds(self, bounds: Floats) -> Dual:
-        """The same rows under other bounds, (M,)."""
-        return self._share(replace(self, form=replace(self.form, bounds=bounds)), _OF_ALL)
-
-    def with_form(self, form: LinearForm) -> Dual:
-        """The same rows under rules with other coefficients of the same features."""
-        return self._share(replace(self, form=form), _OF_ROWS)
-
-    def with_beta(self, beta: float) -> Dual:
-        """The same rows and rules, with another inverse temperature."""
-        return self._share(replace(self, beta=beta), _OF_ALL | _OF_BOUNDS)
-
-    def with_ridge(self, ridge: float) -> Dual:
-        """The same rows and rules, with another ridge."""
-        return self._share(replace(self, ridge=ridge), _OF_ALL | _OF_BOUNDS)
-
-    def with_rows(self, blocks: Sequence[Block]) -> Dual:
-        """The same rules on a sample of the rows; the units of the loss stay those of all rows."""
-        sample = replace(self, blocks=blocks, source=None)
-        return self._share(sample, _OF_RULES | {"loss_range", "loss_unit"})
-
-    def sample(self, blocks: Sequence[Block], beta: float) -> Dual:
-        """The same rules on a sample of the rows, with its own units of the loss."""
-        _ = self.touched_columns, self.wanted  # once for all samples
-        sample = replace(self, blocks=blocks, beta=beta, source=None)
-        return self._share(sample, _OF_ALL if sample.n_rows == self.n_rows else _OF_RULES)
-
-    def compute_shared(self) -> None:
-        """The constants that duals of other betas and of samples share, once for all of them."""
-        _ = self.loss_unit, self.touched_columns, self.wanted
-
-    def with_sample(self, source: RowSource) -> Dual:
-        """The same on a sample of rows that live elsewhere and stay there."""
-        sample = replace(self, blocks=(), source=source)
-        return self._share(sample, _OF_RULES | {"loss_range", "loss_unit", "_local_support"})
-
-    def with_observed(self, blocks: Sequence[Block], wanted: NDArray[np.bool_] | None) -> Dual:
-        """Return the dual of blocks of the same rows that also have observed features."""
-        return self._share(replace(self, blocks=blocks, observed_wanted=wanted), _OF_ALL | _OF_BOUNDS)
-
-    def with_source(self, source: RowSource) -> Dual:
-        """The same rows, from where their sums are cheaper or tell more."""
-        return self._share(replace(self, source=source), _OF_ALL | _OF_BOUNDS)
-
-    def measure_constants(self, *others: Pass) -> list[Any]:
-        """All constants that take a pass over the rows, in one walk, and the sums of other passes."""
-        loss_range, norms, *sums = self.total(self._loss_pass, self._norm_pass, *others)
-        constants = {"loss_range": self._read_range(loss_range), "_norm_moments": self._read_norms(norms)}
-        self.__dict__.update(constants)
-        return sums
-
-    def _share(self, other: Dual, constants: frozenset[str] | set[str]) -> Dual:
-        """Constants that were computed here and are the same there."""
-        other.__dict__.update({name: self.__dict__[name] for name in constants if name in self.__dict__})
-        return other
-
-    @cached_property
-    def mass(self) -> float:
-        return sum(block.mass for block in self.blocks) if self.source is None else self.source.mass
-
-    @cached_property
-    def support(self) -> tuple[Support, Matrix]:
-        """The places that rules touch, and the couplings there, (M, Q)."""
-        places = np.unique(self.form.couplings.indices)
-        places = places[np.argsort(places % self.form.base.shape[1], kind="stable")]
-        features, actions = np.divmod(places, self.form.base.shape[1])
-        return Support(features, actions), compact(self.form.operator[:, places])
-
-    @cached_property
-    def wanted(self) -> NDArray[np.bool_] | None:
-        """The entries (feature, action) of moments that the objective or rules use; None for all."""
-        return find_wanted(self.form.base, self.form.couplings)
-
-    @cached_property
-    def _local_support(self) -> tuple[Support, Matrix | None]:
-        """The places of columns that rules touch in any cell, and which of them are those of the support in
-        which cell, (Q, C * q); None where they are the same."""
-        support, layout = self.support[0], self.layout
-        if layout is None:
-            return support, None
-        columns, actions, places = layout.localize(support.features, support.actions)
-        return Support(columns, actions), compact(places)
-
-    @cached_property
-    def local_couplings(self) -> Floats:
-        """(C, M, q): the rules' coefficients at the places of the curvature, in each cell."""
-        couplings, (local, places) = self.support[1], self._local_support
-        if places is None:
-            return as_dense(couplings)[None]
-        found = as_dense(couplings @ places).reshape(self.n_rules, -1, len(local.actions))
-        return found.transpose(1, 0, 2)
-
     @property
     def layout(self) -> Layout | None:
         """How features are made of columns in each cell, where rows are sorted by cell."""
         if isinstance(self.source, UnseenRows):
             return self.source.layout
-        cells = self.blocks[0].cells
+        cells = self.blocks[0].cells if self.blocks else None
         return None if cells is None else cells.layout
 
-    @cached_property
-    def touched_columns(self) -> NDArray[np.int64]:
-        """The columns of blocks that rules touch in any cell."""
-        return np.unique(self._local_support[0].features)
+    def total(self, *passes: Pass) -> list[Any]:
+        """Return the sums of each pass over all rows."""
+        return sum_blocks(self.blocks, passes) if self.source is None else self.source.total(*passes)
+
+    def with_bounds(self, bounds: Floats) -> Dual:
+        """Return the dual of the same rows under other bounds, (M,)."""
+        return self._change(form=replace(self.form, bounds=bounds))
+
+    def with_form(self, form: LinearForm) -> Dual:
+        """Return the dual of the same rows under rules with other coefficients of the same features."""
+        return self._change(rules=RuleConstants(form, self.layout), form=form)
+
+    def with_beta(self, beta: float) -> Dual:
+        """Return the dual with another inverse temperature."""
+        return self._change(beta=beta)
+
+    def with_ridge(self, ridge: float) -> Dual:
+        """Return the dual with another ridge."""
+        return self._change(ridge=ridge)
+
+    def with_rows(self, blocks: Sequence[Block]) -> Dual:
+        """Return the dual of a sample of the rows; the units of the loss stay those of all rows."""
+        return self._change(rows=RowConstants(loss_range=self.rows.loss_range), blocks=blocks, source=None)
+
+    def sample(self, blocks: Sequence[Block], beta: float) -> Dual:
+        """Return the dual of a sample of the rows, with its own units of the loss."""
+        whole = sum(block.n_rows for block in blocks) == self.n_rows
+        rows = self.rows if whole else RowConstants()
+        return self._change(rows=rows, blocks=blocks, beta=beta, source=None)
+
+    def with_sample(self, source: RowSource) -> Dual:
+        """Return the dual of a sample of rows that are not in memory."""
+        return self._change(rows=RowConstants(loss_range=self.rows.loss_range), blocks=(), source=source)
+
+    def with_observed(self, blocks: Sequence[Block], wanted: NDArray[np.bool_] | None) -> Dual:
+        """Return the dual of blocks of the same rows that also have observed features."""
+        return self._change(blocks=blocks, observed_wanted=wanted)
+
+    def with_source(self, source: RowSource) -> Dual:
+        """Return the dual of the same rows from another source."""
+        return self._change(source=source)
+
+    def _change(
+        self, rows: RowConstants | None = None, rules: RuleConstants | None = None, **changes: Any
+    ) -> Dual:
+        """Replace some fields; without other constants, the new dual shares those of this one."""
+        other = replace(self, **changes)
+        object.__setattr__(other, "rows", self.rows if rows is None else rows)
+        object.__setattr__(other, "rules", self.rules if rules is None else rules)
+        return other
+
+    def measure_constants(self, *others: Pass) -> list[Any]:
+        """Compute all constants of the rows in one walk, and return the sums of other passes."""
+        losses, norms, *sums = self.total(self._loss_pass, NormPass(self.form), *others)
+        self.rows.loss_range, self.rows.norms = self._read_range(losses), (self.form, self._read_norms(norms))
+        return sums
+
+    @property
+    def mass(self) -> float:
+        """The sum of all weights."""
+        if self.rows.mass is None:
+            blocks = sum(block.mass for block in self.blocks)
+            self.rows.mass = blocks if self.source is None else self.source.mass
+        return self.rows.mass
 
     def tally(
         self, multipliers: Floats, curvature: bool = False, rules_alone: bool = False, whole: bool = False
@@ -681,12 +666,12 @@ class Dual:
         ----------
         multipliers : array of shape (n_rules,)
         curvature : bool
-            whether the second derivatives are computed, too.
+            Compute the second derivatives, too.
         rules_alone : bool
-            whether moments are only needed of features that rules touch. With many classes, most features
+            Compute only the moments of features that rules touch. With many classes, most features
             are only in the cost.
         whole : bool
-            whether moments are needed that neither the objective nor a rule uses.
+            Compute also the moments that neither the objective nor a rule uses.
         """
         tally_pass = self.make_tally_pass(multipliers, curvature, rules_alone)
         return self.total(replace(tally_pass, wanted=(None, None)) if whole else tally_pass)[0]
@@ -694,17 +679,18 @@ class Dual:
     def make_tally_pass(
         self, multipliers: Floats, curvature: bool = False, rules_alone: bool = False
     ) -> TallyPass:
-        """Return the pass that a tally takes."""
-        support = self._local_support[0] if curvature else None
-        chosen = self.touched_columns if rules_alone else None
+        """Return the pass that computes a tally."""
+        support = self.rules.local[0] if curvature else None
+        chosen = self.rules.columns if rules_alone else None
         matrix, space = self.form.score_matrix(multipliers), self.form.action_space
-        return TallyPass(matrix, self.beta, space, support, chosen, (self.wanted, self.observed_wanted))
+        return TallyPass(matrix, self.beta, space, support, chosen, (self.rules.wanted, self.observed_wanted))
 
     def value_and_gradient(self, multipliers: Floats) -> tuple[float, Floats]:
-        """F(lambda) and its gradient, (M,)."""
+        """Return F(lambda) and its gradient, (M,)."""
         return self.first_order(self.tally(multipliers, rules_alone=True), multipliers)
 
     def first_order(self, total: Tally, multipliers: Floats) -> tuple[float, Floats]:
+        """Return F(lambda) and its gradient, (M,), from the tally of these multipliers."""
         form = self.form
         value = total.potential / total.mass + float(form.bounds @ multipliers) - form.base_constant
         gradient = form.bounds - form.operator @ (total.moments.ravel() / total.mass)
@@ -712,80 +698,80 @@ class Dual:
         return value, gradient + self.ridge * multipliers
 
     def hessian(self, multipliers: Floats) -> Floats:
-        """(M, M)."""
+        """Return the second derivatives of F, (M, M)."""
         return self.second_order(self.tally(multipliers, curvature=True)).restrict(slice(None))
 
     def second_order(self, total: Tally) -> Hessian:
+        """Return the second derivatives of F from a tally with curvature."""
         assert total.curvature is not None
-        curvature, places = total.curvature / total.mass, self._local_support[1]
-        if places is None:
-            return Hessian(self.support[1], curvature[0], self.ridge)
+        curvature, embedding = total.curvature / total.mass, self.rules.local[1]
+        if embedding is None:
+            return Hessian(self.rules.couplings, curvature[0], self.ridge)
+        # The embedding adds up the curvature of all cells at the rules' places.
         n_cells, size = curvature.shape[:2]
+        if isinstance(embedding, np.ndarray):
+            by_cell = embedding.reshape(len(embedding), n_cells, size).swapaxes(0, 1)
+            square = (by_cell @ curvature @ by_cell.swapaxes(1, 2)).sum(axis=0)
+            return Hessian(self.rules.couplings, square, self.ridge)
         cells = np.arange(n_cells + 1)
-        if isinstance(places, np.ndarray):
-            apart = np.zeros((n_cells, size, n_cells, size))
-            apart[cells[:-1], :, cells[:-1]] = curvature
-            return Hessian(
-                self.support[1], places @ apart.reshape(2 * places.shape[1:]) @ places.T, self.ridge
-            )
-        apart = sparse.bsr_array((curvature, cells[:-1], cells), shape=(n_cells * size, n_cells * size))
-        together = sparse.csr_array(places @ apart.tocsr() @ places.T)
-        return Hessian(self.support[1], together, self.ridge)
+        shape = (n_cells * size, n_cells * size)
+        diagonal = sparse.bsr_array((curvature, cells[:-1], cells), shape=shape).tocsr()
+        return Hessian(self.rules.couplings, sparse.csr_array(embedding @ diagonal @ embedding.T), self.ridge)
 
     def stochastic_gradient(self, multipliers: Floats, block: Block) -> Floats:
-        """The gradient on some rows, each counting with its weight, (M,): unbiased for rows that are
-        drawn evenly and have weights of mean one."""
+        """Return the gradient on some rows, each counting with its weight, (M,).
+
+        It is unbiased for rows that are drawn uniformly and have weights of mean one.
+        """
         matrix = self.form.score_matrix(multipliers)
         total = TallyPass(matrix, self.beta, self.form.action_space)(block)
         moments = self.form.couplings @ total.moments.ravel()
         return (self.form.bounds * total.mass - moments) / block.n_rows
 
     def conflict(self, multipliers: Floats) -> float:
-        """E[min over policies of lambda' c]: above zero, no policy satisfies every rule."""
-        (response,) = self._respond([multipliers])
-        return response.cost / self.mass - float(self.form.bounds @ multipliers)
-
-    def best_response(self, multipliers: Floats) -> Floats:
-        """E[c] - b, (M,), of the policy of least lambda'c on every row."""
-        return self.best_responses([multipliers])[0]
+        """Return E[min over policies of lambda' c]: if it is positive, no policy satisfies every rule."""
+        cost = float(self.form.couplings.T @ multipliers @ self._respond([multipliers])[0])
+        return cost - float(self.form.bounds @ multipliers)
 
     def best_responses(self, several: Sequence[Floats]) -> list[Floats]:
-        """The same for several multipliers in one walk over the rows."""
-        moments = [response.moments for response in self._respond(several)]
-        return [self.form.couplings @ (part.ravel() / self.mass) - self.form.bounds for part in moments]
+        """Return E[c] - b, (M,), of the policies of least lambda'c, for each of some multipliers."""
+        return [self.form.couplings @ moments - self.form.bounds for moments in self._respond(several)]
 
-    def _respond(self, several: Sequence[Floats]) -> list[Response]:
+    def _respond(self, several: Sequence[Floats]) -> list[Floats]:
+        """Return the mean moments, (F * A,), of the policy of least lambda'c for each of some multipliers."""
         shape, space = self.form.base.shape, self.form.action_space
         passes = [ResponsePass((self.form.couplings.T @ one).reshape(shape), space) for one in several]
-        return self.total(*passes) if passes else []
+        return [moments.ravel() / self.mass for moments in self.total(*passes)] if passes else []
 
     @property
     def highest_cost(self) -> float:
         """E[largest loss of a row]: no policy costs more."""
         return self.loss_range[1]
 
-    @cached_property
+    @property
     def loss_unit(self) -> float:
         """E[largest - smallest loss of a row], or 1 if no decision matters to the objective."""
         return self.loss_range[1] - self.loss_range[0] or 1.0
 
-    @cached_property
+    @property
     def loss_range(self) -> tuple[float, float]:
         """E[smallest loss of a row] and E[largest loss of a row]."""
-        return self._read_range(self.total(self._loss_pass)[0])
+        if self.rows.loss_range is None:
+            self.rows.loss_range = self._read_range(self.total(self._loss_pass)[0])
+        return self.rows.loss_range
 
     @property
     def _loss_pass(self) -> LossRangePass:
         return LossRangePass(self.form.base, self.form.action_space)
 
-    def _read_range(self, sums: LossRange) -> tuple[float, float]:
-        constant = self.form.base_constant
-        return constant + sums.lowest / self.mass, constant + sums.highest / self.mass
+    def _read_range(self, sums: Floats) -> tuple[float, float]:
+        lowest, highest = (sums / self.mass + self.form.base_constant).tolist()
+        return lowest, highest
 
     @property
     def mean_norm(self) -> float:
         """E||C(x)||_{1->2}, the bound on the gradient's norm."""
-        return self._norm_moments[0]
+        return self._norms[0]
 
     @property
     def sigma2(self) -> float:
@@ -793,31 +779,31 @@ class Dual:
 
         A row of weight w (of mean one) steps with w times its gradient: then also E[w^2 ||C(x)||^2].
         """
-        return self._norm_moments[1]
+        return self._norms[1]
 
     @property
     def smoothness(self) -> float:
         """L = 2 beta sigma^2, a Lipschitz constant of the gradient."""
         return 2 * self.beta * self.sigma2
 
-    @cached_property
-    def _norm_moments(self) -> tuple[float, float]:
-        return self._read_norms(self.total(self._norm_pass)[0])
-
     @property
-    def _norm_pass(self) -> NormPass:
-        return NormPass(self.form)
+    def _norms(self) -> tuple[float, float]:
+        if self.rows.norms is None or self.rows.norms[0] is not self.form:
+            self.rows.norms = self.form, self._read_norms(self.total(NormPass(self.form))[0])
+        return self.rows.norms[1]
 
-    def _read_norms(self, sums: NormSums) -> tuple[float, float]:
-        """E||C(x)|| and, also with weights, E||C(x)||^2."""
-        spread = sums.scaled * self.n_rows / self.mass**2
-        return sums.first / self.mass, max(sums.second / self.mass, spread)
+    def _read_norms(self, sums: Floats) -> tuple[float, float]:
+        """Return E||C(x)|| and, also with weights, E||C(x)||^2."""
+        first, second, scaled = (sums / self.mass).tolist()
+        return first, max(second, scaled * self.n_rows / self.mass)
 
 
 def find_wanted(base: Floats, couplings: sparse.csr_array) -> NDArray[np.bool_] | None:
-    """Find the entries (feature, action) that an objective (F, A) or rules (M, F * A) use; return None where
-    these are not a small part of many. With many classes, a label's own probability matters to its own
-    inclusion alone."""
+    """Return the entries (feature, action) that an objective (F, A) or rules (M, F * A) use.
+
+    Return None where these are not a small part of many. With many classes, a label's own probability matters
+    to its own inclusion alone.
+    """
     wanted = base != 0
     wanted.ravel()[couplings.indices] = True
     few = wanted.size >= _MANY_ENTRIES and np.count_nonzero(wanted) < _FEW_WANTED * wanted.size

@@ -79,7 +79,7 @@ class FeatureMap:
     functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict, compare=False)
 
     def admit(self, evidence: AnyRows) -> AnyRows:
-        """The rows, checked against the fit and with the custom functions' costs."""
+        """Return the rows, checked against the fit, with the costs of custom functions."""
         if evidence.classes != self.action_space.classes:
             raise EvidenceError(
                 f"the policy decides among the classes {list(self.action_space.classes)}, in this order; "
@@ -104,7 +104,7 @@ class FeatureMap:
         return evidence.with_columns(groups={**evidence.groups, **groups}, costs={**evidence.costs, **costs})
 
     def columns(self, evidence: RowData, rows: Part, out: Floats) -> Floats:
-        """The features of these rows, (n_features, n_rows)."""
+        """Write the features of these rows, (n_features, n_rows), to `out`, and return it."""
         for k, feature in enumerate(self.features):
             out[k] = feature.column(evidence, rows)
         return out
@@ -123,7 +123,7 @@ class FeatureMap:
 def evaluate_cost(
     name: str, function: Callable[..., Any] | None, rows: RowData, space: ActionSpace
 ) -> Floats:
-    """(n_rows, n_actions): the cost array of `custom(name)`, or what its function makes of the rows."""
+    """Return the cost array of `custom(name)`, (n_rows, n_actions), or the result of its function."""
     if function is not None and not _is_observed(name, rows):
         known = rows.predicted if isinstance(rows, ObservedRows) else rows
         found, what = function(known), f"custom({name!r})"
@@ -190,11 +190,11 @@ class LinearForm:
         return compact(self.couplings)
 
     def prices(self, multipliers: Floats) -> Floats:
-        """The price of each rule in its own units, (M,): the derivative of the cost in its bound."""
+        """Return the price of each rule, (M,): the derivative of the cost in its bound, in its units."""
         return multipliers / self.scales
 
     def score_matrix(self, multipliers: Floats) -> Floats:
-        """(F, A): scores are features' score_matrix, -(L + C' lambda) but for the bounds."""
+        """Return the matrix (F, A) of scores -(L + C' lambda), but for the bounds."""
         return -(self.base + (self.operator.T @ multipliers).reshape(self.base.shape))
 
 
@@ -206,8 +206,10 @@ def compute_scores(score_matrix: Floats, features: Floats) -> Floats:
 
 
 def has_few(nonzero: int, size: int) -> bool:
-    """Whether products with a matrix had better leave out its zeros. With many classes most entries are: a
-    label's score depends on its own probability, not on those of the others."""
+    """Return whether products with a matrix are faster without its zeros.
+
+    With many classes most entries are zero: a label's score depends on its own probability alone.
+    """
     return size >= MANY_WEIGHTS and nonzero * _FEW <= size
 
 
@@ -218,11 +220,11 @@ def compile_problem(
     rules: Sequence[ExpandedRule] | None = None,
     features: Sequence[Feature] = (),
 ) -> LinearForm:
-    """The linear form of a problem on these rows; of the worst group's rate, with that over all rows.
+    """Return the linear form of a problem on these rows.
 
-    Frequencies P(event) of the conditions are read off the evidence and frozen in the form,
-    unless they are given; so are the single rules expanded. `features` are those that come first, used or
-    not.
+    The objective of the worst group is compiled as the rate over all rows. Frequencies P(event) of the
+    conditions are measured on the evidence and kept in the form, unless they are given; so are the expanded
+    rules. `features` are placed first, even if nothing uses them.
     """
     if evidence.margins is None and not evidence.row_weights.any():
         raise EvidenceError("there are no rows, or none with a weight; pass at least one")
@@ -276,7 +278,7 @@ class RateParts:
 
 
 def compile_parts(form: LinearForm) -> RateParts:
-    """The parts of a form's rules, with its frequencies."""
+    """Return the parts of a form's rules, with its frequencies."""
     compiler = _compiler_of(form)
     parts = [
         (j, condition, compiler.rate(part)[0])
@@ -306,15 +308,17 @@ def _make_compiler(feature_map: FeatureMap, frequencies: Frequencies) -> _Compil
 
 
 def compile_rates(feature_map: FeatureMap, frequencies: Frequencies, rates: Sequence[Rate]) -> Floats:
-    """(n_rates, F, A): linear rates that read no features but these."""
+    """Return linear rates as matrices, (n_rates, F, A); they read only the features of the map."""
     compiler = _make_compiler(feature_map, frequencies)
     shape = (len(feature_map.features), len(feature_map.action_space.actions))
     return np.array([_dense(compiler.rate(rate)[0], shape) for rate in rates]).reshape(-1, *shape)
 
 
 def measure_wholes(form: LinearForm, moments: Floats) -> Floats:
-    """(M,): what the quotient in each rule divides by, for a policy with moments E[phi pi'] (F, A); one for
-    rules without a quotient."""
+    """Return the denominator of the quotient in each rule, (M,), for moments E[phi pi'] (F, A).
+
+    It is one for rules without a quotient.
+    """
     wholes = np.ones(len(form.rules))
     if not form.has_quotients:
         return wholes
@@ -327,15 +331,17 @@ def measure_wholes(form: LinearForm, moments: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class LevelSlopes:
-    """How M rules change with their levels, where these are levels of ratios: what is compiled is affine in
-    them. Zero for other rules."""
+    """The derivatives of M compiled rules in their levels, if these are levels of ratios.
+
+    Compiled rules are affine in such levels. The derivatives of other rules are zero.
+    """
 
     couplings: sparse.csr_array  # (M, F * A)
     bounds: Floats  # (M,)
 
     @classmethod
     def of(cls, form: LinearForm, scales: Floats) -> LevelSlopes:
-        """Of the rules of a form, in these units (M,)."""
+        """Return the slopes of the rules of a form, in these units (M,)."""
         compiler, rows, constants = _compiler_of(form), list[Entries](), np.zeros(len(form.rules))
         for j, found in enumerate(form.rules):
             rows.append({})
@@ -348,21 +354,24 @@ class LevelSlopes:
         return cls(scale_rows(_stack(rows, form.base.shape), 1 / scales), -constants / scales)
 
     def move(self, form: LinearForm, shifts: Floats) -> LinearForm:
-        """With levels that are larger by these shifts (M,)."""
+        """Return the form with levels that are larger by these shifts (M,)."""
         couplings = form.couplings + scale_rows(self.couplings, shifts)
         return replace(form, couplings=sparse.csr_array(couplings), bounds=form.bounds + shifts * self.bounds)
 
 
 def measure_moments(form: LinearForm, rate: Rate, moments: Floats) -> float:
-    """A linear rate of a policy with moments E[phi pi'] (F, A) of a form that refers to it."""
+    """Return a linear rate of a policy with moments E[phi pi'] (F, A) of a form."""
     entries, constant = _compiler_of(form).rate(rate)
     known = {key: c for key, c in entries.items() if key[0] < len(moments)}
     return constant + sum(c * float(moments[key]) for key, c in known.items())
 
 
 def replace_frequencies(form: LinearForm, parts: RateParts, frequencies: Frequencies) -> LinearForm:
-    """The form with other frequencies of some conditions; `parts` are those of the form with frequencies of
-    one. Its objective keeps the frequencies that it was compiled with."""
+    """Return the form with other frequencies of some conditions.
+
+    `parts` are those of the form with frequencies of one. The objective keeps the frequencies that it was
+    compiled with.
+    """
     known = {**form.frequencies, **frequencies}
     divisors = np.array([known[condition] if condition else 1.0 for condition in parts.conditions])
     entries = parts.couplings.tocoo()
@@ -394,7 +403,7 @@ class _Compiler:
         self.functions: dict[str, Callable[..., Any] | None] = {}
 
     def rate(self, rate: Rate) -> tuple[Entries, float]:
-        """A rate as coefficients of E[feature * pi(action)], and a constant."""
+        """Return a rate as coefficients of E[feature * pi(action)], and a constant."""
         entries: Entries = {}
         constant = rate.constant
         for atom, factor in rate.resolve(self.space.classes).terms:
@@ -420,7 +429,7 @@ class _Compiler:
         return FeatureMap(self.space, tuple(self.features), attributes, functions)
 
     def _own(self, conditions: Conditions) -> Conditions:
-        """The values as the classes and groups have them: who says 1 may mean 1.0 or True."""
+        """Return the conditions with the values of the classes and groups: 1 may mean 1.0 or True."""
         return tuple((name, self.own.get(name, {}).get(value, value)) for name, value in conditions)
 
     def _feature(self, atom: Atom, source: Source | None, event: Conditions) -> int:
@@ -457,7 +466,7 @@ def measure_frequency(conditions: Conditions, rows: RowData) -> float:
 
 
 def add_label(conditions: Conditions, label: Value | None) -> Conditions | None:
-    """The conditions and this label; None if they contradict each other."""
+    """Return the conditions and this label; None if they contradict each other."""
     event = dict(conditions)
     if label is not None and event.setdefault(LABEL, label) != label:
         return None
@@ -480,14 +489,16 @@ def _stack(rows: list[Entries], shape: tuple[int, int]) -> sparse.csr_array:
 
 
 def scale_rows(matrix: sparse.csr_array, factors: Floats) -> sparse.csr_array:
-    """The matrix (M, N) with each row times its factor (M,)."""
+    """Return the matrix (M, N) with each row times its factor (M,)."""
     data = matrix.data * np.repeat(factors, np.diff(matrix.indptr))
     return sparse.csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
 
 
 def _scales(feature_map: FeatureMap, couplings: sparse.csr_array, evidence: RowData) -> Floats:
-    """One for rules in ordinary units, so that the tolerance is absolute; otherwise the rule's own
-    size, so that millions and millionths are solved alike."""
+    """Return the unit of each rule, (M,): one in ordinary units, otherwise the rule's own size.
+
+    So the tolerance of ordinary rules is absolute, and millions and millionths are solved alike.
+    """
     sizes = _measure_sizes(feature_map, evidence)
     typical = sizes[couplings.indices // len(feature_map.action_space.actions)]
     counts = np.diff(couplings.indptr)
@@ -497,7 +508,7 @@ def _scales(feature_map: FeatureMap, couplings: sparse.csr_array, evidence: RowD
 
 
 def _measure_sizes(feature_map: FeatureMap, evidence: RowData) -> Floats:
-    """(F,): about E|phi|, on a few rows; of rows that are all elsewhere, from their sums."""
+    """Return about E|phi|, (F,), on a few rows, or from the sums of rows that are not in memory."""
     features, margins = feature_map.features, evidence.margins
     if margins is not None and not len(evidence):
         feature_map.admit(evidence)
@@ -509,7 +520,7 @@ def _measure_sizes(feature_map: FeatureMap, evidence: RowData) -> Floats:
 
 
 def _admit_group(name: str, fitted: Attribute, evidence: RowData) -> Group:
-    """The group with the values of the fit, of which a batch may lack some."""
+    """Return the group with the values of the fit, some of which may be missing in a batch."""
     remedy = Remedy("pass_groups" if fitted.known else "pass_group_probabilities", name)
     if name not in evidence.groups:
         raise EvidenceError(f"the policy needs {name!r} to decide", remedy)
@@ -529,7 +540,7 @@ def _admit_group(name: str, fitted: Attribute, evidence: RowData) -> Group:
 
 
 def admit_values(name: str, group: KnownGroup, values: tuple[Value, ...]) -> KnownGroup:
-    """The group with positions among the values of the fit."""
+    """Return the group with positions among the values of the fit."""
     if unseen := set(group.values) - set(values):
         raise _unseen(name, unseen, values)
     return group.with_values(values)
@@ -546,7 +557,7 @@ _NEGLIGIBLE = 1e-9  # by which a rule is not broken
 
 
 def check_options_cost(minimize: Objective, form: LinearForm, evidence: RowData) -> None:
-    """That no option takes all rows for nothing: one without a cost, by which no rule would be broken.
+    """Raise if an option would take all rows: it costs nothing, and violates no rule.
 
     Parameters
     ----------
@@ -574,7 +585,7 @@ def check_options_cost(minimize: Objective, form: LinearForm, evidence: RowData)
 
 
 def check_options_of_ratio(minimize: Objective, forms: Sequence[LinearForm], evidence: RowData) -> None:
-    """That a ratio tells each option, and a rejection, from the labels, or that a rule limits it.
+    """Raise if a ratio does not distinguish an option from a label and no rule limits it.
 
     Parameters
     ----------
@@ -628,8 +639,10 @@ def _add_cost(minimize: Objective, option: Value) -> Objective:
 
 
 def _breaks_rules(form: LinearForm, place: int, evidence: RowData) -> bool:
-    """Whether some rule is broken where all rows get the action at this place. A rule that depends on other
-    columns than probabilities counts as broken."""
+    """Return whether a rule is violated if all rows get the action at this place.
+
+    A rule that depends on other columns than probabilities counts as violated.
+    """
     couplings = form.couplings[:, place :: form.base.shape[1]].tocoo()  # (M, F)
     totals: Floats = -form.bounds.copy()
     for j, k, coefficient in zip(*couplings.coords, couplings.data, strict=True):

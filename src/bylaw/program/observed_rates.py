@@ -66,7 +66,7 @@ class ObservedRates:
         return compact(self.couplings)
 
     def measure(self, dual: Dual, total: Tally) -> RateExcess:
-        """Of the policy whose rows were tallied."""
+        """Return by how much the policy of a tally exceeds the bounds."""
         bounds = dual.form.bounds
         predicted = dual.form.operator @ (total.moments.ravel() / total.mass) - bounds
         assert total.observed is not None
@@ -80,8 +80,10 @@ class ObservedRates:
 
 
 def compile_observed(problem: Problem, form: LinearForm, rows: ObservedRows) -> ObservedRates:
-    """Compile the rules of `form` on the rows as observed. Rules of a family about a cell that no row shows,
-    such as a label that a group never has, stay as predicted."""
+    """Compile the rules of `form` on the rows as observed.
+
+    Rules of a family about a cell without rows, such as a label that a group never has, stay as predicted.
+    """
     empty = dict.fromkeys(
         condition
         for found in form.rules
@@ -99,7 +101,7 @@ def compile_observed(problem: Problem, form: LinearForm, rows: ObservedRows) -> 
 
 
 def attach_observed(dual: Dual, rates: ObservedRates, rows: ObservedRows) -> Dual:
-    """The dual whose blocks have the features of the same rows as observed."""
+    """Return the dual whose blocks have the features of the same rows as observed."""
     twins = make_blocks(rates.form, rows, like=dual.blocks)
     pairs = zip(dual.blocks, twins, strict=True)
     blocks = [block.with_observed(twin) for block, twin in pairs]
@@ -134,11 +136,11 @@ class _View:
     chances: list[Floats] | None = None  # the same for each block, (E, n_rows), where they are no features
 
     def find_chances(self, block: int, features: Floats) -> Floats:
-        """(E, n_rows), of a block with these features (F, n_rows)."""
+        """Return the chances of the conditions, (E, n_rows), in a block with these features."""
         return features[self.conditions] if self.chances is None else self.chances[block]
 
     def restrict(self, rules: NDArray[np.int64], moments: Floats, mass: float) -> _Influence:
-        """Of some rules, for a policy with these moments (F, A)."""
+        """Return the influence on some rules, for a policy with these moments (F, A)."""
         rates = self.parts.operator @ (moments.ravel() / mass) / self.scales[self.parts.rules]
         parts = rates / self.parts.frequencies[self.parts.events]
         shape = (len(self.scales), len(self.parts.conditions))
@@ -159,7 +161,7 @@ class _Influence:
     slopes: Matrix  # (M, E): parts of the rates over the frequencies of their conditions
 
     def __call__(self, features: Floats, probabilities: Floats, chances: Floats) -> Floats:
-        """(M, n_rows), of mean zero."""
+        """Return the influence of each row, (M, n_rows), which has mean zero."""
         products = features[self.features] * probabilities[self.actions]
         return self.couplings @ products - self.slopes @ chances
 
@@ -174,7 +176,7 @@ class RateUncertainty:
 
     @classmethod
     def of(cls, dual: Dual, rates: ObservedRates, evidence: RowData, rows: RowData) -> RateUncertainty:
-        """For a dual whose blocks have the features of the evidence and, as observed, of the same `rows`."""
+        """Measure on a dual whose blocks have the features of the evidence and the observed rows."""
         most = max(min(_MOST_VALUES // dual.n_rules, _MOST_ROWS) // dual.blocks[0].n_rows, 1)
         sample = dual.with_rows(dual.blocks[:most])
         predicted = _compile(dual, dual.form, dual.form.operator, evidence, most)
@@ -182,11 +184,11 @@ class RateUncertainty:
         return cls(sample, dual.n_rows, (predicted, observed))
 
     def tally(self, multipliers: Floats, beta: float) -> Tally:
-        """The sums over the sample."""
+        """Return the sums over the sample."""
         return self.sample.with_beta(beta).tally(multipliers)
 
     def standard_errors(self, multipliers: Floats, beta: float, total: Tally | None = None) -> StandardErrors:
-        """Of the rates of a policy, whose tally may be known."""
+        """Return the standard errors of the rates of a policy; its tally may be given."""
         rules, places = np.unique(self.mirrors, return_inverse=True)  # a rule and its opposite vary alike
         squares = np.zeros((3, len(rules)))
         for weights, predicted, observed in self._influences(multipliers, beta, rules, total):
@@ -218,7 +220,7 @@ class RateUncertainty:
     def _influences(
         self, multipliers: Floats, beta: float, rules: NDArray[np.int64], total: Tally | None = None
     ) -> Iterator[tuple[Floats, Floats, Floats]]:
-        """For some rows at a time weights, (n_rows,), and influences on predicted and observed rates."""
+        """Yield weights, (n_rows,), and influences on predicted and observed rates, by tile."""
         total = self.tally(multipliers, beta) if total is None else total
         assert total.observed is not None
         predicted = self.views[0].restrict(rules, total.moments, total.mass)
@@ -241,7 +243,7 @@ class RateUncertainty:
 
 
 def _compile(dual: Dual, form: LinearForm, couplings: Matrix, rows: RowData, most: int) -> _View:
-    """With the chances of the rules' conditions on the blocks of the sample, where these are no features."""
+    """Return a view, with the chances of conditions that are no features of the sample's blocks."""
     parts = compile_parts(form)
     conditions = tuple(Feature(None, condition) for condition in parts.conditions)
     places = {feature: k for k, feature in enumerate(form.feature_map.features)}

@@ -46,16 +46,16 @@ _LISTED = 5  # groups in a warning
 
 
 def compute_row_rates(rate: Rate, rows: RowData, probabilities: Floats, space: ActionSpace) -> Floats:
-    """(n_rows,): their weighted mean is the rate of the probabilities (n_rows, n_actions) on these rows.
+    """Return a value per row, (n_rows,), whose weighted mean is the rate of the probabilities.
 
-    On `ObservedRows`, that is the observed rate, with the draws integrated out.
+    On `ObservedRows`, this is the observed rate, averaged over the random decisions.
     """
     varying, constant = _compute_row_rates(rate.resolve(space.classes), rows, probabilities, space)
     return varying + constant
 
 
 def measure_rate(rate: Rate | Ratio, rows: RowData, probabilities: Floats, space: ActionSpace) -> float:
-    """A rate, linear or not, of the probabilities (n_rows, n_actions) on these rows; nan for 0/0."""
+    """Return a rate, linear or not, of the probabilities (n_rows, n_actions); nan for 0/0."""
 
     def mean(linear: Rate) -> float:
         return float(np.average(compute_row_rates(linear, rows, probabilities, space), weights=rows.weights))
@@ -84,7 +84,7 @@ def combine_means(rate: Rate | Ratio, classes: Sequence[Value], mean: Callable[[
 
 
 def measure_factor(rule: Rule, rows: RowData, probabilities: Floats, space: ActionSpace) -> float:
-    """What the level of a rule on a ratio multiplies, on these rows; nan for other rules."""
+    """Return the rate that the level of a rule on a ratio multiplies; nan for other rules."""
     return math.nan if rule.factor is None else measure_rate(rule.factor, rows, probabilities, space)
 
 
@@ -96,8 +96,10 @@ def list_denominators(rule: Rule) -> list[Rate]:
 
 
 def count_denominator(rule: Rule, rows: RowData, probabilities: Floats, space: ActionSpace) -> float:
-    """Return on how many of these rows the ratios in a rule are expected to count, at the least; infinite for
-    a rule without ratios. At zero, the ratio is 0/0."""
+    """Return the expected number of rows in the smallest denominator of a rule.
+
+    It is infinite for a rule without ratios; at zero, the ratio is 0/0.
+    """
     amounts = (compute_event_amounts(one, rows, probabilities, space) for one in list_denominators(rule))
     shares = (float(np.average(amount, weights=rows.weights)) for amount in amounts)
     return len(rows) * min(shares, default=math.inf)
@@ -121,7 +123,7 @@ def _compute_row_rates(
 
 
 def _measure_share(atom: Atom, rows: RowData, probabilities: Floats, space: ActionSpace) -> float:
-    """What the terms of a rate are divided by: P(conditions), or the whole of a quotient; nan for 0."""
+    """Return the divisor of the terms of a rate: P(conditions), or a denominator; nan for 0."""
     if atom.is_quotient:
         whole = compute_whole(atom.whole, rows, probabilities, space)
         return float(np.average(whole, weights=rows.weights)) or math.nan
@@ -129,20 +131,22 @@ def _measure_share(atom: Atom, rows: RowData, probabilities: Floats, space: Acti
 
 
 def compute_sizes(event: Event, rows: RowData, probabilities: Floats, space: ActionSpace) -> Floats:
-    """(n_rows,): how much each row counts in an event: P(conditions | x), or the whole of a quotient."""
+    """Return how much each row counts in an event, (n_rows,): P(conditions | x), or a denominator."""
     if event.whole is not None:
         return compute_whole(event.whole, rows, probabilities, space)
     return rows.event_probability(event.conditions) * np.ones(len(rows))
 
 
 def compute_whole(whole: Atom, rows: RowData, probabilities: Floats, space: ActionSpace) -> Floats:
-    """(n_rows,): how much each row counts in a quotient."""
+    """Return how much each row counts in the denominator of a quotient, (n_rows,)."""
     return compute_event_amounts(Rate(((whole, 1.0),)), rows, probabilities, space)
 
 
 def compute_event_amounts(rate: Rate, rows: RowData, probabilities: Floats, space: ActionSpace) -> Floats:
-    """(n_rows,): E[1{event} Z | x] of a rate whose terms are all given the same event, where Z is what a row
-    has of the rate without its conditions."""
+    """Return E[1{event} Z | x], (n_rows,), of a rate whose terms are given the same event.
+
+    Z is the contribution of a row to the rate without its conditions.
+    """
     total = np.full(len(rows), rate.constant)
     for atom, coefficient in rate.terms:
         meaning = atom.meaning(space)
@@ -154,7 +158,7 @@ def compute_event_amounts(rate: Rate, rows: RowData, probabilities: Floats, spac
 def _sum_terms(
     atom: Atom, meaning: Meaning, rows: RowData, probabilities: Floats, space: ActionSpace
 ) -> Floats:
-    """(n_rows,): what the decisions pay on the rows of the atom's conditions."""
+    """Return the contribution of each row under the atom's conditions, (n_rows,)."""
     name = atom.reads("cost")
     costs = None if name is None else evaluate_cost(name, atom.function, rows, space)
     total = np.zeros(len(rows))
@@ -182,12 +186,14 @@ def _sum_terms(
 
 
 def decide_as_model(problem: Problem, evidence: Evidence, frequencies: Frequencies | None = None) -> Floats:
-    """Return the decisions of your model, one-hot (n_rows, n_actions): by its own scores, also where the rows
-    are calibrated, the label of least cost, of several the likeliest. An option is never taken, unless there
-    are no labels; a set holds that label alone. With an objective that is not linear, no label has a cost of
-    its own, and the decision is the likeliest label; of options, that of the least numerator.
+    """Return the decisions of your model, one-hot (n_rows, n_actions): by its own scores.
 
-    `frequencies` are those of the objective's conditions, where these rows are too few to tell them."""
+    On each row, it is the label of least cost; of several, the likeliest. Probabilities are those before
+    calibration. An option is never taken, unless there are no labels; a set holds that label alone. With an
+    objective that is not linear, the decision is the likeliest label; among options alone, that of the least
+    numerator. `frequencies` are those of the objective's conditions, for rows that are too few to measure
+    them.
+    """
     if isinstance(evidence, CalibratedEvidence):
         raw = evidence.raw
         evidence = raw.with_columns(
@@ -208,10 +214,13 @@ def decide_as_model(problem: Problem, evidence: Evidence, frequencies: Frequenci
 def decide_without_rules(
     problem: Problem, evidence: Evidence, frequencies: Frequencies | None = None
 ) -> Floats | None:
-    """Return the best decisions without rules, (n_rows, n_actions): on each row the action of least cost by
-    the scores of these rows, which are calibrated where the policy is; for sets, the labels that lower the
-    cost. Options that cost nothing are left out: without rules, they would be taken on every row. None for
-    objectives whose best decisions no row tells by itself: ratios, and the rate of the worst group."""
+    """Return the best decisions without rules, (n_rows, n_actions), or None.
+
+    On each row, it is the action of least cost by the scores of these rows, which are calibrated if the
+    policy is; for sets, the labels that lower the cost. Options that cost nothing are left out: without
+    rules, they would be taken on every row. None for objectives that do not decide row by row: ratios, and
+    the rate of the worst group.
+    """
     if isinstance(problem.minimize, Ratio | Worst) or not problem.minimize.is_linear:
         return None
     space = problem.action_space(evidence.classes, evidence.options)
@@ -240,8 +249,10 @@ def _choose_cheapest(costs: Floats, allowed: Sequence[int], evidence: Evidence) 
 
 
 def list_free_options(minimize: Rate | Ratio | Worst, space: ActionSpace) -> list[Value]:
-    """Return the options beside labels that cost nothing by the objective, where no label costs less than
-    nothing: only rules limit them. Of a ratio, the numerator counts."""
+    """Return the options that cost nothing by the objective and that only rules limit.
+
+    There are none if some label costs less than nothing. Of a ratio, the numerator counts.
+    """
     rate = minimize.rate if isinstance(minimize, Worst) else minimize
     rate = (rate.numerator if isinstance(rate, Ratio) else rate).resolve(space.classes)
     if not (space.options and space.classes and rate.terms and rate.is_linear):
@@ -257,8 +268,10 @@ def list_free_options(minimize: Rate | Ratio | Worst, space: ActionSpace) -> lis
 def bound_rate(
     rate: Rate, space: ActionSpace, label: Value | None = None, limits: Limits | None = None
 ) -> tuple[float, float]:
-    """The least and the most that a row can have of a rate without conditions, whatever its label (or with
-    this one) and its decision. `limits` are those of the caller's own costs."""
+    """Return the least and the largest contribution of a row to a rate without conditions.
+
+    They hold for any label (or for this one) and any decision. `limits` are those of the caller's own costs.
+    """
     if not rate.terms:
         return rate.constant, rate.constant
     ends = _list_limits(rate, space, range(len(space.actions)), label, limits)
@@ -270,7 +283,7 @@ def bound_rate(
 def bound_quotient(
     rate: Rate, space: ActionSpace, label: Value | None = None, limits: Limits | None = None
 ) -> tuple[float, float]:
-    """The least and the most that a row can have of part / whole, for quotients with the same whole."""
+    """Return the least and the largest numerator / denominator of a row, for one denominator."""
     decided = rate.terms[0][0].decided
     if decided is None:  # of all others, the part is between nothing and the whole
         return sum(min(c, 0.0) for _, c in rate.terms), sum(max(c, 0.0) for _, c in rate.terms)
@@ -281,7 +294,7 @@ def bound_quotient(
 def _list_limits(
     rate: Rate, space: ActionSpace, positions: Sequence[int], label: Value | None, limits: Limits | None
 ) -> tuple[Floats, Floats]:
-    """(n_labels, n_positions) each: of what these actions pay."""
+    """Return the limits of what these actions contribute, (n_labels, n_positions) each."""
     ends = [
         [_limits(rate, limits or {}, space, position, y) for position in positions]
         for y in ((space.classes or (None,)) if label is None else [label])
@@ -293,7 +306,7 @@ def _list_limits(
 def _limits(
     rate: Rate, limits: Limits, space: ActionSpace, position: int, label: Value | None
 ) -> tuple[float, float]:
-    """Of what one action pays on rows with this label."""
+    """Return the limits of what one action contributes on rows with this label."""
     factors: dict[Source | None, float] = {}
     for atom, coefficient in rate.terms:
         for term in atom.meaning(space).terms:
@@ -316,7 +329,7 @@ def _source_limits(source: Source | None, limits: Limits) -> tuple[float, float]
 def compute_group_rates(
     objective: Worst, rows: RowData, probabilities: Floats, space: ActionSpace
 ) -> dict[Conditions, float]:
-    """The rate of each group that has rows."""
+    """Return the rate of each group that has rows."""
     rates = list_group_rates(objective, rows)
     return {group: measure_rate(rate, rows, probabilities, space) for group, rate in rates.items()}
 
@@ -331,7 +344,7 @@ def list_group_rates(objective: Worst, rows: RowData) -> dict[Conditions, Rate]:
 def warn_of_missing_groups(
     objective: Worst, rates: Mapping[Conditions, float], feature_map: FeatureMap
 ) -> None:
-    """Names the groups that the fit knew and that have no rows here, of which the worst may be one."""
+    """Warn of groups that the fit had and that have no rows, one of which may be the worst."""
     values = {name: attribute.values for name, attribute in feature_map.attributes.items()}
     if not set(objective.by) <= {LABEL, *values}:
         return
@@ -348,16 +361,16 @@ def warn_of_missing_groups(
 
 
 def has_rows(rate: Rate | Ratio, evidence: RowData) -> bool:
-    """Whether some row has weight for each of the rate's conditions."""
+    """Return whether some row has weight for each of the rate's conditions."""
     terms = rate.resolve(evidence.classes).terms
     return all(evidence.frequency(atom.conditions) > 0 for atom, _ in terms if atom.conditions)
 
 
 def standard_error(rate: Rate, evidence: RowData, probabilities: Floats, space: ActionSpace) -> float:
-    """Of the rate on these rows, as a sample of many more.
+    """Return the standard error of the rate on these rows.
 
-    A conditional rate is a ratio of two means, of which both vary: to first order, a row moves it
-    by its contribution less the rate times P(event | x) / P(event).
+    A conditional rate is a ratio of two means, both of which vary: to first order, a row moves it by its
+    contribution less the rate times P(event | x) / P(event).
     """
     weights = evidence.row_weights
     moves = np.zeros(len(evidence))

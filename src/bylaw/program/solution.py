@@ -27,7 +27,7 @@ class Status(Enum):
     MAX_STEPS = "the steps ran out"
     STALLED = "no step improves the dual at this precision"
     SAMPLED = (
-        "every step of a stochastic optimiser is taken; for a smaller gradient mapping, add rows or passes"
+        "every step of a stochastic optimizer is taken; for a smaller gradient mapping, add rows or passes"
     )
     INFEASIBLE = "the rules conflict; loosen or remove one"
     MISSED = "some observed rates do not satisfy their rules"
@@ -71,8 +71,9 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Guarantee:
-    """The terms of the paper's Lemma "hat_grad_map_stat" on the fitted rows, and what sampling adds on new
-    ones. For a stream, which holds no rows, the gradient mapping is that on its last batch.
+    """The terms of the paper's Lemma "hat_grad_map_stat" on the fitted rows and on new ones.
+
+    For a stream, which keeps no rows, the gradient mapping is that on its last batch.
 
     The lemma bounds a policy by the gradient mapping, ||G||, of the population. Known is that of the fitted
     rows, a sample of n. As projections do not widen, and each rule's rate is a mean,
@@ -81,13 +82,12 @@ class Guarantee:
         E||v - v on n rows|| <= sigma / sqrt(n)
 
     for the violations v of a policy chosen beforehand; for one chosen on the same rows it is the order of
-    magnitude (the paper: up to logarithms and a factor 1 + ||lambda|| sigma / sqrt(n)). It is no certificate:
+    magnitude (the paper: up to logarithms and a factor 1 + ||lambda|| sigma / sqrt(n)). It is no certificate;
     held-out rows give one.
 
     Two more terms are about the model and cannot be known from scores alone: delta_loss = E max_a abs(l -
     l_hat) and delta_constr^2 = E norm(C - C_hat)^2, the errors in the estimated loss and rules. All bounds
-    here are what is added to them. Rules are in the solver's unit: shares of rows, and costs relative to
-    their size.
+    here are added to them. Rules are in the solver's unit: shares of rows, and costs relative to their size.
 
     Attributes
     ----------
@@ -147,21 +147,21 @@ class Guarantee:
 
     @property
     def violation(self) -> float:
-        """On the fitted rows, the Euclidean norm of all violations is at most ||G||; delta_constr comes on
-        top."""
+        """A bound on the norm of all violations on the fitted rows: ||G||, plus delta_constr."""
         return self.gradient_mapping
 
     @property
     def excess_cost(self) -> float:
-        """On the fitted rows, the cost beyond the best policy that satisfies the rules is at most
-        (||lambda|| + alpha E||C||) ||G|| + 2 entropy / beta; 2 delta_loss + delta_constr ||lambda|| comes on
-        top."""
+        """A bound on the cost beyond the best policy that satisfies the rules, on the fitted rows.
+
+        It is (||lambda|| + alpha E||C||) ||G|| + 2 entropy / beta, plus 2 delta_loss + delta_constr
+        ||lambda||.
+        """
         return self._bound_cost(self.gradient_mapping)
 
     @property
     def sampling(self) -> float:
-        """sigma / sqrt(n): by how much more than on the fitted rows all rules together may be missed on new
-        ones."""
+        """sigma / sqrt(n): by how much more all rules together may be violated on new rows."""
         return self.sigma / math.sqrt(self.rows) if self.rows else math.nan
 
     @property
@@ -279,7 +279,7 @@ class FittedRates:
     observed: bool = True
 
     def describe_fitted_rows(self) -> str:
-        """Whether the rules hold on the fitted rows."""
+        """Return a sentence on whether the rules hold on the fitted rows."""
         worst, how = max(self.rules, key=lambda one: one.excess), "as observed, " if self.observed else ""
         holds = (
             f"{how}all rules hold on the fitted rows"
@@ -298,7 +298,7 @@ class FittedRates:
         return f"{self.describe_fitted_rows()}; {self.describe_chance()}{enough}"
 
     def describe_chance(self) -> str:
-        """That all rules hold on the population of the rows."""
+        """Return a phrase on the chance that all rules hold on the population."""
         return f"on many new rows with a chance of {100 * self.chance:.0f} %"
 
 

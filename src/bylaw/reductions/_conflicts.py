@@ -14,8 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from bylaw._base.markup import Html
-from bylaw._base.notebook import Cell, draw_bar, make_card, make_code, make_status, make_table
 from bylaw._base.typing import Floats
 from bylaw._base.validation import check_positive
 from bylaw.errors import InfeasibleRulesError, RuleError
@@ -29,6 +27,7 @@ from bylaw.program.solution import Solution, Status
 from bylaw.reductions._observe import FEW_ROWS, Correction
 from bylaw.rows.evidence import Evidence
 from bylaw.solvers.column_generation import GAP, ROUNDING, ColumnGeneration, MixtureBounds, MixtureProgram
+from bylaw.view.cards import Card, Table, bar, code, status
 
 _LEVEL_PRECISION = 1e-4  # of the level that a ratio can reach
 _FARTHEST = 1e4  # that it is looked for
@@ -89,7 +88,7 @@ class Diagnosis:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return _format_diagnosis(self)
+        return _make_card(self).to_html()
 
     def _lines(self) -> Iterator[str]:
         seen = ", as observed" if self.observed else ""
@@ -424,36 +423,27 @@ def _join(
     return sparse.csr_array(sparse.hstack(parts, format="csr"))
 
 
-def _format_diagnosis(found: Diagnosis) -> str:
-    """Write a diagnosis as HTML, with the smallest change that resolves a conflict."""
-    small = _list_few(found.small_cells)
-    if found.feasible:
-        by = f", with room of {found.slack:.3g}" if 0 < found.slack < math.inf else ""
-        return make_card(make_status(f"the rules can hold together on these rows{by}", "good"), small)
-    title = f"the rules conflict: any policy misses one of these by {found.least_violation:.3g} or more"
-    most = max(found.violations.values(), default=0.0)
-    conflict: list[list[Cell]] = [
-        [
-            make_code(rule),
-            f"{found.least[rule]:.4g}",
-            f"{found.violations[rule]:.4g}",
-            draw_bar(found.violations[rule], most),
-        ]
-        for rule in found.conflict
+def _make_card(diagnosis: Diagnosis) -> Card:
+    """Return a diagnosis as a card, with the smallest change that resolves a conflict."""
+    few_rows = [[cell, f"{count:.3g}"] for cell, count in diagnosis.small_cells.items()]
+    small = Table(("too few rows to judge", "rows"), few_rows, numbers=(1,)) if few_rows else None
+    if diagnosis.feasible:
+        room = f", with room of {diagnosis.slack:.3g}" if 0 < diagnosis.slack < math.inf else ""
+        return Card(status(f"the rules can hold together on these rows{room}", "good"), [small])
+    violation = f"{diagnosis.least_violation:.3g} or more"
+    most = max(diagnosis.violations.values(), default=0.0)
+    conflict = [
+        [code(rule), f"{diagnosis.least[rule]:.4g}", f"{distance:.4g}", bar(distance, most)]
+        for rule in diagnosis.conflict
+        for distance in [diagnosis.violations[rule]]
     ]
-    changes: list[list[Cell]] = [[make_code(rule), f"{by:.4g}"] for rule, by in found.relaxation.items()]
-    heads = ("conflicting rule", "can reach", "off by", "")
-    return make_card(
-        make_status(title, "bad"),
-        make_table(heads, conflict, numbers=(1, 2)),
-        make_table(("the smallest change that lets all rules hold", "loosen by"), changes, numbers=(1,)),
-        small,
-        remarks=[found.remark] if found.remark else [],
+    changes = [[code(rule), f"{amount:.4g}"] for rule, amount in diagnosis.relaxation.items()]
+    return Card(
+        status(f"the rules conflict: any policy misses one of these by {violation}", "bad"),
+        [
+            Table(("conflicting rule", "can reach", "off by", ""), conflict, numbers=(1, 2)),
+            Table(("the smallest change that lets all rules hold", "loosen by"), changes, numbers=(1,)),
+            small,
+        ],
+        remarks=[diagnosis.remark] if diagnosis.remark else [],
     )
-
-
-def _list_few(cells: Mapping[str, float]) -> Html | None:
-    if not cells:
-        return None
-    rows = [[cell, f"{count:.3g}"] for cell, count in cells.items()]
-    return make_table(("too few rows to judge", "rows"), rows, numbers=(1,))

@@ -36,8 +36,8 @@ from bylaw.reductions._ratio_rules import RatioRules
 from bylaw.rows.evidence import Evidence
 from bylaw.rows.outcomes import ObservedRows
 from bylaw.solvers.base import Callback
-from bylaw.solvers.label_items import find_separate_rules
 from bylaw.solvers.screening import screen_rows
+from bylaw.solvers.separable import find_separate_rules
 from bylaw.solvers.shifts import ObservedSolution, ShiftedRules
 
 Resolve = Callable[..., Solution]  # of a dual and, optionally, where to start
@@ -154,7 +154,6 @@ class Correction:
     ) -> Correction:
         """Return the correction of a problem with the options of the fields after `rates`."""
         rates = compile_observed(problem, dual.form, rows)
-        dual.compute_shared()
         whole = screen_rows(attach_observed(dual, rates, rows))
         return cls(problem, evidence, rows, whole, rates, **options)  # type: ignore[arg-type]
 

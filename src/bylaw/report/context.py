@@ -1,43 +1,135 @@
-"""Everything that a report states, before it is put into words and pictures."""
+"""Everything that a report states, before it is put into words and charts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
 
-from bylaw.language.expressions import LABEL, Objective
+from bylaw.language.expressions import LABEL, Objective, Rate, Ratio, Rule
 from bylaw.language.parser import Statement
 from bylaw.language.problem import ExpandedRule
 from bylaw.policy.policy import Policy
+from bylaw.program.row_rates import compute_sizes
 from bylaw.report.action_words import ActionWords
-from bylaw.report.bounded_rates import BoundedRate
-from bylaw.report.cost_curves import Curve, Curves
-from bylaw.report.markup import Html, tag
-from bylaw.report.number_format import format_count, join_words, pluralize
+from bylaw.report.curves import Curves
 from bylaw.report.rows import ReportRows
-from bylaw.report.sentences import describe_rate, write_sentence
-from bylaw.testing import Audit, Comparison, Monitor, Verdict, find_predicted_costs, find_worst
+from bylaw.rows.evidence import count_effective
+from bylaw.rows.outcomes import name_cost
+from bylaw.testing import (
+    VERDICT_TONES,
+    Audit,
+    Comparison,
+    Monitor,
+    RuleAudit,
+    Verdict,
+    find_predicted_costs,
+    find_worst,
+    hide_numbers,
+    judge_estimate,
+    list_costs,
+)
+from bylaw.view.charts import Track
+from bylaw.view.html import Html, make_badge
+from bylaw.view.numbers import Unit, format_count, join_words, pluralize
+from bylaw.view.sentences import describe_rate, find_unit, write_sentence
 
-_LOOKS = {
-    Verdict.CERTIFIED: ("good", "✓"),
-    Verdict.HOLDS: ("good", "✓"),
-    Verdict.VIOLATED: ("bad", "✕"),
-    Verdict.BROKEN: ("bad", "✕"),
-    Verdict.UNDECIDED: ("open", "?"),
-    Verdict.UNJUDGED: ("open", "–"),
-}
+
+@dataclass(frozen=True)
+class BoundedRate:
+    """A rate with the rules on it: an upper bound, a lower one, or both."""
+
+    place: int  # of its statement among the problem's rules
+    rate: Rate | Ratio  # without its constant
+    rules: tuple[str, ...]
+    judged: RuleAudit  # the worst verdict of these rules, with the estimate and the interval of the rate
+    track: Track
+    is_predicted: bool = False  # whether costs in it are predictions
+    hidden: bool = False  # whether it is about a group that is too small to be shown
+
+    @property
+    def unit(self) -> Unit:
+        """How the rate is read."""
+        return find_unit(self.rate)
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst verdict on its rules."""
+        return self.judged.verdict
+
+    @property
+    def slack(self) -> float:
+        """How far the estimate is inside its bounds; below zero if it is outside."""
+        inside = min(self.track.high - self.track.estimate, self.track.estimate - self.track.low)
+        return math.inf if math.isnan(inside) else inside
+
+
+def bound_rates(rows: ReportRows, audit: Audit | None) -> tuple[BoundedRate, ...]:
+    """Return the rates of all rules, worst first; without an audit, they are estimates on these rows."""
+    policy, seen = rows.policy, rows.seen
+    expanded = policy.problem.expand(seen.classes, seen.group_values, policy.action_space.options)
+    audited = audit.rules if audit else [_estimate(one.rule, rows) for one in expanded]
+    rates: dict[Hashable, BoundedRate] = {}
+    for (rule, _, place, _), judged in zip(expanded, audited, strict=True):
+        if hidden := judged.rule in rows.hidden:
+            judged = replace(hide_numbers(judged, rows.min_cell), reason=judged.reason)
+        low, high = (-math.inf, judged.target) if judged.sense == "<=" else (judged.target, math.inf)
+        track = Track(low, high, judged.estimate, judged.lower, judged.upper)
+        rate, predicted = rule.bounded, bool(find_predicted_costs(rule.excess, seen))
+        key: Hashable = rate if isinstance(rate, Ratio) else frozenset(rate.terms)
+        mirrored = frozenset((atom, -c) for atom, c in rate.terms)
+        if isinstance(rate, Rate) and mirrored in rates:  # a - b and b - a are the same rate
+            key, rate = mirrored, -1.0 * rate
+            track = Track(-high, -low, 0.0 - track.estimate, -track.upper, -track.lower)
+        bounded = BoundedRate(place, rate, (judged.rule,), judged, track, predicted, hidden)
+        rates[key] = _merge(rates[key], bounded) if key in rates else bounded
+    return tuple(sorted(rates.values(), key=lambda one: (one.verdict.severity, one.slack)))
+
+
+def _estimate(rule: Rule, rows: ReportRows) -> RuleAudit:
+    """Judge a rule without a test.
+
+    The effective sample size is that of the rule's smallest event, among the rows that show it.
+    """
+    space = rows.policy.action_space
+    events = rule.excess.resolve(space.classes).by_event()
+    names = {name for event in events for name, _ in event.conditions}
+    names |= {LABEL for atom, _ in rule.excess.terms if atom.needs_label(space)}
+    names |= {name_cost(name) for name in list_costs(rule.excess)}
+    shown, places = rows.seen.restrict_with_places(names)
+    chances = rows.probabilities[places]
+    effective = min(
+        count_effective(shown.row_weights, compute_sizes(event, shown, chances, space)) for event in events
+    )
+    excess = rows.measure(rule.excess)
+    return judge_estimate(rule, excess, effective, rows.policy, rows.seen, rows.probabilities)
+
+
+def _merge(one: BoundedRate, other: BoundedRate) -> BoundedRate:
+    """Return two rules on the same rate as one bounded rate."""
+    needed = [n for n in (one.judged.rows_needed, other.judged.rows_needed) if not math.isnan(n)]
+    judged = replace(
+        one.judged,
+        verdict=find_worst((one.verdict, other.verdict)),
+        rows_needed=max(needed, default=math.nan),
+        reason=one.judged.reason or other.judged.reason,
+    )
+    low, high = max(one.track.low, other.track.low), min(one.track.high, other.track.high)
+    return replace(
+        one, rules=one.rules + other.rules, judged=judged, track=one.track._replace(low=low, high=high)
+    )
 
 
 @dataclass(frozen=True)
 class ReportContext:
-    """A policy, the rows it is judged on, and what was found."""
+    """A policy, the rows it is judged on, and all results about it."""
 
     title: str
     created: str
     owner: str
     model_version: str
     held_out_source: str  # the name of their table
-    file_digest: str  # of the whole file of the policy
+    file_digest: str  # of the complete file of the policy
     judged: ReportRows  # held-out rows, or else the same as `fitted`
     fitted: ReportRows  # the rows that prices and frontiers are about
     audit: Audit | None
@@ -48,119 +140,76 @@ class ReportContext:
     monitor: Monitor | None = None  # that watched it since
 
     @property
-    def curves(self) -> Sequence[Curve]:
-        return self.traced.curves
-
-    @property
     def policy(self) -> Policy:
+        """The policy that the report is about."""
         return self.judged.policy
 
     @property
     def words(self) -> ActionWords:
-        """Those of the policy's action space."""
+        """The words of the policy's action space."""
         return self.judged.words
 
     @property
     def verdict(self) -> Verdict:
-        """On all rules together."""
+        """The verdict on all rules together."""
         if self.audit is not None:
             return self.audit.verdict
         return find_worst(bounded.verdict for bounded in self.bounded_rates)
 
     @property
-    def judged_source(self) -> str:
-        """The table that the numbers come from, as far as it is known."""
-        if self.judged.held_out:
-            return self.held_out_source
-        return self.policy.card.source if self.judged.fitted else ""
+    def badge(self) -> Html:
+        """The verdict on all rules together, with its sign."""
+        return make_badge(str(self.verdict), VERDICT_TONES[self.verdict])
 
     @property
     def alarms(self) -> str:
         """How many rules raised an alarm while the policy was watched."""
-        found = [one for one in self.monitor.status if one.since is not None] if self.monitor else []
-        return f"{pluralize(len(found), 'rule')} raised an alarm" if found else "no rule raised an alarm"
-
-    @property
-    def judged_name(self) -> str:
-        """Which rows the numbers come from."""
-        return _name_rows(self.judged)
-
-    @property
-    def fitted_name(self) -> str:
-        """Which rows the frontiers come from."""
-        return _name_rows(self.fitted)
+        count = sum(one.since is not None for one in self.monitor.status) if self.monitor else 0
+        return f"{pluralize(count, 'rule')} raised an alarm" if count else "no rule raised an alarm"
 
     @property
     def measurement(self) -> str:
         """How errors were measured."""
         if not self.policy.action_space.classes:
-            seen, minimize = self.judged.seen, self.policy.problem.minimize
-            return "as predicted" if find_predicted_costs(minimize, seen) else "as observed"
-        if not self.judged.labelled:
+            minimize = self.policy.problem.minimize
+            return "as predicted" if find_predicted_costs(minimize, self.judged.seen) else "as observed"
+        if not self.judged.labeled:
             return "as predicted by the model’s probabilities"
-        return f"as observed{self._count_seen(LABEL)}"
+        return f"as observed{self._count_observed(LABEL)}"
 
-    def _count_seen(self, name: str) -> str:
-        """On how many cases something was observed, if not on all."""
-        shown = self.judged.seen.seen.get(name)
-        if shown is None:
+    def _count_observed(self, name: str) -> str:
+        """Return on how many cases something was observed, if not on all."""
+        rows = self.judged.seen.seen.get(name)
+        if rows is None:
             return ""
-        return f" on {format_count(int(shown.sum()))} of {pluralize(len(self.judged), 'case')}"
-
-    @property
-    def curve_measurement(self) -> str:
-        """How the costs of the curves were measured."""
-        return {True: "as observed", False: "as predicted", None: "as given"}[self.traced.observed]
+        return f" on {format_count(int(rows.sum()))} of {pluralize(len(self.judged), 'case')}"
 
     @property
     def rate_measurement(self) -> str:
         """How the rates of the rules were measured."""
-        seen = self.judged.seen
-        options = self.policy.action_space.options
+        seen, options = self.judged.seen, self.policy.action_space.options
         expanded = self.policy.problem.expand(seen.classes, seen.group_values, options)
-        costs = [name for found in expanded for name in find_predicted_costs(found.rule.excess, seen)]
-        listed = join_words([f"“{name}”" for name in dict.fromkeys(costs)])
-        return f"{self._rate_measurement(expanded)}{f', with {listed} as predicted' if costs else ''}"
+        costs = [name for one in expanded for name in find_predicted_costs(one.rule.excess, seen)]
+        names = join_words([f"“{name}”" for name in dict.fromkeys(costs)])
+        predicted = f", with {names} as predicted" if costs else ""
+        return f"{self.measurement}{self._describe_groups(expanded)}{predicted}"
 
-    def _rate_measurement(self, expanded: Sequence[ExpandedRule]) -> str:
-        """By labels and groups."""
+    def _describe_groups(self, expanded: Sequence[ExpandedRule]) -> str:
+        """Return which groups of the rules are observed on some cases only, or predicted."""
         seen = self.judged.seen
-        conditions = [atom.conditions for found in expanded for atom in found.rule.atoms()]
-        named = {name for event in conditions for name, _ in event}
+        named = {name for one in expanded for atom in one.rule.atoms() for name, _ in atom.conditions}
         if partly := sorted(seen.find_partly_seen(named - {LABEL})):
-            known = join_words([f"{name} as observed{self._count_seen(name)}" for name in partly])
-            return f"{self.measurement}, with {known}"
-        predicted = self.judged.predicted_groups & named
-        if not predicted:
-            return self.measurement
-        names = join_words(sorted(predicted))
-        return (
-            f"{self.measurement}, but with {names} as predicted: the true {names} of these cases is not "
-            "known here"
-        )
-
-    @property
-    def rule_count(self) -> str:
-        """Of single rules."""
-        return format_count(sum(len(bounded.rules) for bounded in self.bounded_rates))
+            names = join_words([f"{name} as observed{self._count_observed(name)}" for name in partly])
+            return f", with {names}"
+        if not (predicted := sorted(self.judged.predicted_groups & named)):
+            return ""
+        names = join_words(predicted)
+        return f", but with {names} as predicted: the true {names} of these cases is not known here"
 
     def write_sentence(self, statement: Statement) -> str:
-        """What a rule or family demands."""
+        """Return what a rule or family demands."""
         return write_sentence(statement, self.policy.action_space.kind)
 
     def describe_rate(self, rate: Objective) -> str:
-        """A noun for a rate."""
+        """Return a noun for a rate."""
         return describe_rate(rate, self.policy.action_space.kind)
-
-
-def _name_rows(rows: ReportRows) -> str:
-    if rows.held_out:
-        return pluralize(len(rows), "held-out case")
-    cases = pluralize(len(rows), "case")
-    return f"the {cases} {'on which the policy was chosen' if rows.fitted else 'given to this report'}"
-
-
-def make_badge(verdict: Verdict) -> Html:
-    """An icon and a word: never colour alone."""
-    look, icon = _LOOKS[verdict]
-    return tag("span", tag("span", icon, aria_hidden="true"), f" {verdict}", class_=f"badge {look}")

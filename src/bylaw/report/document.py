@@ -15,30 +15,23 @@ from bylaw.errors import OptionError
 from bylaw.fitting.frontier import Frontier
 from bylaw.fitting.solve import solve_without_rules
 from bylaw.policy.policy import Policy
-from bylaw.report.bounded_rates import bound_rates
-from bylaw.report.context import ReportContext
-from bylaw.report.cost_curves import Curves, trace_curves
-from bylaw.report.number_format import format_moment
+from bylaw.report.context import ReportContext, bound_rates
+from bylaw.report.curves import Curves, trace_curves
+from bylaw.report.groups import write_affected, write_before_and_after, write_earlier_policy
 from bylaw.report.page import frame_page, make_page
+from bylaw.report.prices import write_frontier, write_prices
 from bylaw.report.rows import make_report_rows
-from bylaw.report.sections.calibration import write_calibration
-from bylaw.report.sections.earlier_policy import write_earlier_policy
-from bylaw.report.sections.fingerprint import write_fingerprint
-from bylaw.report.sections.frontier import write_frontier
-from bylaw.report.sections.groups import write_affected, write_before_and_after
-from bylaw.report.sections.guarantees import write_guarantees, write_randomness
-from bylaw.report.sections.prices import write_prices
-from bylaw.report.sections.rules import write_rules, write_verdicts
-from bylaw.report.sections.statement import write_statement
-from bylaw.report.sections.summary import write_summary
-from bylaw.report.sections.watch import write_watch
+from bylaw.report.rules import write_rules, write_verdicts
+from bylaw.report.summary import write_fingerprint, write_statement, write_summary
+from bylaw.report.trust import write_calibration, write_guarantees, write_randomness
+from bylaw.report.watch import write_watch
 from bylaw.rows.evidence import Evidence, as_evidence
 from bylaw.rows.outcomes import HeldOut
 from bylaw.testing import Audit, Comparison, Monitor, audit
+from bylaw.view.numbers import format_moment
 
-_LEVELS, _FITTED_LEVELS = 21, 11  # of a frontier; where each is fitted to labels or groups, it takes longer
-_MOST_LEVELS = 200
-_LARGE = 20_000  # single rules times actions: beyond, frontiers take minutes and are only made if asked for
+_LEVELS, _MOST_LEVELS = 11, 200  # of a frontier, by default and at most
+_LARGE = 20_000  # single rules times actions from which frontiers take minutes and are made on request only
 _SECTIONS = (
     ("summary", "Summary", write_summary),
     ("rules", "Rules", write_rules),
@@ -139,9 +132,8 @@ def report(
         for the frontiers, as in `solve`; by default the margin that the policy was chosen with, which its
         file states (0 for files of versions that did not).
     levels : int, optional
-        how many points each frontier gets; 0 for no frontiers. By default 21, or 11 where the policy was
-        chosen with labels or groups, or none where there are so many rules and labels that frontiers take
-        minutes.
+        how many points each frontier gets; 0 for no frontiers. By default 11, or none if there are so many
+        rules and labels that frontiers take minutes.
     frontiers : list of Frontier, optional
         frontiers to show instead of computed ones, each over one rule of the policy; not with `levels`.
     comparison : Comparison, optional
@@ -270,7 +262,7 @@ def _audit_held_out(policy: Policy, held_out: Any, confidence: float) -> Audit:
 def _count_points(levels: Any, policy: Policy) -> int:
     if levels is None:
         size = len(policy.rule_prices) * len(policy.actions)
-        return 0 if size > _LARGE else _FITTED_LEVELS if policy.observed else _LEVELS
+        return 0 if size > _LARGE else _LEVELS
     if type(levels) is not int or not (levels == 0 or 2 <= levels <= _MOST_LEVELS):
         raise OptionError(f"levels must be 0 or a whole number from 2 to {_MOST_LEVELS}, not {levels!r}")
     return levels

@@ -17,10 +17,10 @@
   button.hidden = false;
   name();
 
-  // The frontier: each point carries its own words, the slider picks one.
+  // The frontier: each point has its own words, the slider picks one.
   const panels = [...document.querySelectorAll("div.curve")];
   panels.forEach((panel) => {
-    const points = [...panel.querySelectorAll("circle[data-say]")];
+    const points = [...panel.querySelectorAll("circle[data-level]")];
     const slider = panel.querySelector("input[type=range]");
     const said = panel.querySelector(".said");
     const marker = panel.querySelector("circle.marker");
@@ -31,7 +31,7 @@
       const point = points[now];
       slider.value = point.dataset.place;
       slider.setAttribute("aria-valuetext", point.dataset.level);
-      said.textContent = point.dataset.say;
+      said.textContent = point.querySelector("title").textContent;
       if (marker) {
         marker.setAttribute("cx", point.getAttribute("cx"));
         marker.setAttribute("cy", point.getAttribute("cy"));

@@ -1,4 +1,4 @@
-"""The page around the sections: one file that needs nothing else, and may load nothing else."""
+"""The page around the sections: one file that is complete, and is not allowed to load anything."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from importlib import resources
 
 from bylaw._base.visible_text import make_visible
-from bylaw.report.colors import write_variables
-from bylaw.report.markup import Html, escape, join, tag
-from bylaw.report.number_format import shorten
+from bylaw.view.colors import write_color_variables
+from bylaw.view.html import Html, join, tag
+from bylaw.view.numbers import shorten
 
 _LONGEST_TITLE = 90  # characters above a printed page
 
 
 def make_page(title: str, subtitle: str, digest: str, sections: Sequence[tuple[str, str, Html]]) -> str:
-    """The whole document, of (anchor, short name, section). Printed pages have the policy's hash."""
-    style = write_variables() + _read_file("page.css") + _write_margins(title, digest)
+    """Return the document, of (anchor, short name, section); printed pages have the policy's hash."""
+    style = write_color_variables() + _read_file("page.css") + _write_margins(title, digest)
     script = _read_file("page.js")
     links = [tag("li", tag("a", name, href=f"#{anchor}")) for anchor, name, _ in sections]
     button = tag("button", "Dark", type="button", id="theme", hidden=True)
@@ -50,7 +50,7 @@ def make_page(title: str, subtitle: str, digest: str, sections: Sequence[tuple[s
 
 
 def _write_margins(title: str, digest: str) -> str:
-    """What is printed around each page: the title, but for the first, the policy's hash and page numbers."""
+    """Return the margins of printed pages: the title after the first page, the hash, and page numbers."""
     return (
         "@media print{@page{"
         f"@top-left{{content:{_write_text(shorten(title, _LONGEST_TITLE))};}}"
@@ -61,26 +61,26 @@ def _write_margins(title: str, digest: str) -> str:
 
 
 def _write_text(text: str) -> str:
-    """A string of a style sheet, in which every character but letters and digits is escaped."""
+    """Return a string of a style sheet, in which every character but letters and digits is escaped."""
     visible = make_visible(text)
     return '"' + "".join(c if c.isascii() and c.isalnum() else f"\\{ord(c):x} " for c in visible) + '"'
 
 
 def frame_page(document: str) -> str:
-    """The page inside a notebook, apart from the notebook's own."""
+    """Return the page in a frame of a notebook, separate from the notebook's own page."""
     return tag(
         "iframe",
         srcdoc=document,
         sandbox="allow-scripts",
         width="100%",
         height=720,
-        title=escape("Policy report"),
+        title="Policy report",
         frameborder=0,
     )
 
 
 def _write_security(style: str, script: str) -> str:
-    """Nothing may be loaded, and nothing run but our own script."""
+    """Return a security policy: nothing is loaded, and only the page's own script runs."""
     return (
         f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'; "
         "form-action 'none'"

@@ -1,5 +1,4 @@
-"""The rows that a report measures: as observed, and as they are decided by your model, without rules and with
-rules."""
+"""The rows that a report measures, with the decisions of your model, without rules, and of the policy."""
 
 from __future__ import annotations
 
@@ -10,7 +9,6 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bylaw._base.small_cells import choose_shown
 from bylaw._base.typing import Floats
@@ -23,33 +21,31 @@ from bylaw.policy.policy import Policy
 from bylaw.policy.recognition import hash_evidence, shares_rows
 from bylaw.program.row_rates import decide_as_model, measure_rate
 from bylaw.report.action_words import ActionWords, get_words
-from bylaw.report.number_format import pluralize
 from bylaw.rows.evidence import Evidence
 from bylaw.rows.outcomes import HeldOut, ObservedRows, observe
-from bylaw.testing import Costs, compare_costs, compute_random_share, list_hidden_rules
+from bylaw.testing import RANDOM, Costs, compare_costs, compute_random_share, list_hidden_rules
+from bylaw.view.numbers import pluralize
 
-_MOST_CELLS = 12  # groups of one partition
-_MOST_PARTITIONS = 6
-_LARGEST_SET = 5  # set sizes are told apart up to here
+_MOST_GROUPS, _MOST_PARTITIONS, _MOST_LABELS = 12, 6, 5  # in a partition, in a report, and of a set
+LEANING = 0.75  # the probability from which the likeliest decision is more than a toss-up
 
 
 class Cell(NamedTuple):
-    """The rows of one group, each with its weight times its probability of belonging there."""
+    """A group of rows, each with its weight times its probability of belonging to the group."""
 
     name: str  # "Female", or "Female, black"
     event: Conditions
     weights: Floats  # (n_rows,)
-    cases: float = math.nan  # how many there are, whatever they weigh; expected, where groups are predicted
+    cases: float = math.nan  # how many rows, without weights; expected, if groups are predicted
 
     @property
-    def rows(self) -> float:
-        """By weight."""
-        return float(self.weights.sum())
+    def size(self) -> str:
+        """The number of cases in words, such as "66 cases"."""
+        return pluralize(round(self.cases), "case")
 
-
-def name_cases(cell: Cell) -> str:
-    """How many cases a group has, such as "66 cases"."""
-    return pluralize(round(cell.cases), "case")
+    def average(self, values: Floats) -> Floats:
+        """Return the mean of values (n_rows, ...) over the group."""
+        return self.weights @ values / self.weights.sum()
 
 
 class Partition(NamedTuple):
@@ -57,7 +53,7 @@ class Partition(NamedTuple):
 
     name: str
     cells: tuple[Cell, ...]
-    left_out: int  # smaller groups that are not shown, by their number or since they have too few rows
+    left_out: int  # groups that are not shown, because there are many or they have too few rows
     is_predicted: bool  # known only as probabilities
 
 
@@ -66,15 +62,14 @@ class ReportRows:
     """Rows with the decisions of your model, those without rules, and the probabilities of the policy."""
 
     policy: Policy
-    evidence: Evidence  # as the policy sees them
-    seen: ObservedRows  # as observed, as far as that is known
-    labelled: bool
+    evidence: Evidence  # as the policy reads them
+    seen: ObservedRows  # with what was observed
     held_out: bool
-    fitted: bool  # the policy was chosen on them
+    fitted: bool  # whether the policy was chosen on them
     model: Floats  # (n_rows, n_actions): the decisions of your model, one label each
-    without_rules: Floats | None  # (n_rows, n_actions): probabilities without rules, where they are known
+    without_rules: Floats | None  # (n_rows, n_actions): probabilities without rules, if they are known
     probabilities: Floats  # (n_rows, n_actions); for sets, of inclusion
-    given: HeldOut | None = None  # as they were given: labels and groups as far as they are known
+    given: HeldOut | None = None  # as the caller passed them
     min_cell: int = MIN_CELL  # rows that a group must have to be shown
 
     def __len__(self) -> int:
@@ -82,18 +77,29 @@ class ReportRows:
 
     @property
     def words(self) -> ActionWords:
+        """The words of the policy's action space."""
         return get_words(self.policy.action_space)
 
-    @cached_property
-    def weights(self) -> Floats:
-        return self.evidence.row_weights
+    @property
+    def labeled(self) -> bool:
+        """Whether true labels were observed."""
+        return LABEL in self.seen.observed
+
+    @property
+    def name(self) -> str:
+        """The rows in words."""
+        if self.held_out:
+            return pluralize(len(self), "held-out case")
+        origin = "on which the policy was chosen" if self.fitted else "given to this report"
+        return f"the {pluralize(len(self), 'case')} {origin}"
 
     @cached_property
     def all_rows(self) -> Cell:
-        return Cell("all cases", (), self.weights, len(self))
+        """All rows as one group."""
+        return Cell("all cases", (), self.evidence.row_weights, len(self))
 
     def measure(self, rate: Rate) -> float:
-        """A rate of the policy. Rates that many rules share are computed once."""
+        """Measure a rate of the policy; rates that many rules share are computed once."""
         return rate.constant + sum(c * self._measure_atom(atom) for atom, c in rate.terms)
 
     def _measure_atom(self, atom: Atom) -> float:
@@ -107,7 +113,7 @@ class ReportRows:
         return {}
 
     def compare(self, rate: Objective) -> Costs:
-        """A rate with your model, without rules and with rules."""
+        """Measure a rate with your model, without rules and with rules."""
         if rate not in self._compared:
             self._compared[rate] = compare_costs(
                 self.policy,
@@ -124,8 +130,10 @@ class ReportRows:
         return {}
 
     def compare_mistakes(self, cell: Cell) -> Costs | None:
-        """The share of wrong decisions in a group; None where there is no model of a predicted group and its
-        labels together, or no label at all."""
+        """Compare the shares of wrong decisions in a group.
+
+        Return None if there is no label, or no model of a predicted group and its labels together.
+        """
         rate = self.words.mistake
         if rate is None:
             return None
@@ -134,58 +142,54 @@ class ReportRows:
         except BylawError:
             return None
 
-    def compute_shares(self, cell: Cell) -> tuple[Floats, Floats]:
-        """(n_actions,) each: how often your model and the policy take each action in a group; for sets,
-        include it."""
-        before, after = (cell.weights @ taken for taken in (self.model, self.probabilities))
-        return before / cell.weights.sum(), after / cell.weights.sum()
-
     @cached_property
     def change_probability(self) -> Floats:
-        """(n_rows,): that a decision is not the one of your model; for sets, not that label alone."""
+        """(n_rows,): the probability that the decision is not your model's; for sets, not its label alone."""
         return self.words.compute_changes(self.model, self.probabilities)
 
     def compute_changed_share(self, cell: Cell) -> float:
-        return float(cell.weights @ self.change_probability / cell.weights.sum())
+        """Return the share of changed decisions in a group."""
+        return float(cell.average(self.change_probability))
 
     def compute_flow(self, cell: Cell) -> Floats:
-        """(n_actions, n_actions): the share of cases with this decision of your model and this one of the
-        policy."""
+        """Return shares of a group by your model's and the policy's decision, (n_actions, n_actions)."""
         return (self.model * cell.weights[:, None]).T @ self.probabilities / cell.weights.sum()
-
-    @cached_property
-    def decision_confidence(self) -> Floats:
-        """(n_rows,): the probability of the likeliest decision."""
-        return self.policy.action_space.decision_confidence(self.probabilities)
 
     @property
     def random_share(self) -> float:
+        """The share of cases that are decided at random."""
         return compute_random_share(self.probabilities, self.policy.action_space, self.seen)
 
-    def compute_share(self, rows: NDArray[np.bool_]) -> float:
-        """The weighted share of some of the rows."""
-        return float(np.average(rows, weights=self.weights))
+    def compute_randomness(self) -> dict[str, float]:
+        """Return the shares of cases whose likeliest decision is all but certain, likely, or neither."""
+        likeliest = self.policy.action_space.decision_confidence(self.probabilities)
+        settled, likely = (
+            float(np.average(likeliest >= least, weights=self.evidence.row_weights))
+            for least in (RANDOM, LEANING)
+        )
+        return {"settled": settled, "leaning": likely - settled, "open": 1.0 - likely}
 
     @cached_property
     def set_sizes(self) -> Floats:
-        """(sizes,): the probability of a set of 0, 1, ... labels; the last of so many or more."""
-        chance = np.zeros((min(_LARGEST_SET, self.probabilities.shape[1]) + 1, len(self)))
+        """(n_sizes,): the probability of a set of 0, 1, ... labels; the last one is of so many or more."""
+        chance = np.zeros((min(_MOST_LABELS, self.probabilities.shape[1]) + 1, len(self)))
         chance[0] = 1.0
-        for inside in self.probabilities.T:
-            grown = chance * inside
+        # Add the labels one at a time: a set grows by a label with the probability of its inclusion.
+        for inclusion in self.probabilities.T:
+            grown = chance * inclusion
             chance = chance - grown
             chance[1:] += grown[:-1]
             chance[-1] += grown[-1]
-        return chance @ self.weights / self.weights.sum()
+        return self.all_rows.average(chance.T)
 
     @property
     def predicted_groups(self) -> set[str]:
-        """Attributes of which these rows have only probabilities."""
+        """The attributes of which these rows have only probabilities."""
         return self.seen.unseen - {LABEL}
 
     @cached_property
     def partitions(self) -> tuple[Partition, ...]:
-        """Those of the rules first."""
+        """The partitions into groups, those of the rules first."""
         named = list_partitions(self.policy.problem, self.seen)
         return tuple(make_partition(self.seen, attributes, self.min_cell) for attributes in named)
 
@@ -193,13 +197,13 @@ class ReportRows:
     def hidden(self) -> frozenset[str]:
         """The single rules, and the groups of an objective, that are about groups too small to be shown."""
         policy, seen, minimize = self.policy, self.seen, self.policy.problem.minimize
-        stated = policy.problem.expand(seen.classes, seen.group_values, policy.action_space.options)
+        rules = policy.problem.expand(seen.classes, seen.group_values, policy.action_space.options)
         groups = minimize.list_groups(seen.classes, seen.group_values) if isinstance(minimize, Worst) else ()
-        return list_hidden_rules([found.rule for found in stated], seen, self.min_cell, groups)
+        return list_hidden_rules([one.rule for one in rules], seen, self.min_cell, groups)
 
 
 def list_partitions(problem: Problem, seen: ObservedRows) -> list[tuple[str, ...]]:
-    """The attributes of each partition that is shown, those of the rules first."""
+    """Return the attributes of each partition that is shown, those of the rules first."""
     named = [a for rule in problem.rules if isinstance(rule, Family) for a in rule.attributes]
     named += [(name,) for name in problem.attributes]
     named += [(name,) for name in seen.group_values]
@@ -207,7 +211,7 @@ def list_partitions(problem: Problem, seen: ObservedRows) -> list[tuple[str, ...
 
 
 def make_partition(seen: ObservedRows, attributes: tuple[str, ...], min_cell: int = MIN_CELL) -> Partition:
-    """The groups of some attributes; of many, the largest, and none that is too small to be shown."""
+    """Return the largest groups of some attributes, without those that are too small to be shown."""
     values = seen.group_values
     cells = []
     for cell in itertools.product(*(values[name] for name in attributes)):
@@ -217,8 +221,8 @@ def make_partition(seen: ObservedRows, attributes: tuple[str, ...], min_cell: in
         if weights.sum() > 0:
             cells.append(Cell(", ".join(map(str, cell)), event, weights, float(inside.sum())))
     large = list(itertools.compress(cells, choose_shown([cell.cases for cell in cells], min_cell)))
-    kept = sorted(large, key=lambda c: -c.rows)[:_MOST_CELLS]
-    shown = tuple(cell for cell in cells if any(cell is one for one in kept))
+    largest = sorted(range(len(large)), key=lambda i: -large[i].weights.sum())[:_MOST_GROUPS]
+    shown = tuple(large[i] for i in sorted(largest))
     is_predicted = not (seen.unseen - {LABEL}).isdisjoint(attributes)
     return Partition(" × ".join(attributes), shown, len(cells) - len(shown), is_predicted)
 
@@ -238,7 +242,6 @@ def make_report_rows(
         policy=policy,
         evidence=evidence,
         seen=seen,
-        labelled=LABEL in seen.observed,
         held_out=held_out,
         fitted=shares_rows(hashed, policy.fingerprints),
         model=decide_as_model(policy.problem, evidence, policy.frequencies),

@@ -36,11 +36,11 @@ class Layout:
             self._check_cost(name)
 
     def has_labels(self, reference: str) -> bool:
-        """Whether an earlier model comes as one column of labels, not as probabilities."""
+        """Return whether an earlier model comes as one column of labels, not as probabilities."""
         return isinstance(self.columns.references[reference], str)
 
     def list_values(self, name: Any) -> tuple[Any, ...]:
-        """The values of an unknown attribute, in the order of its columns; of several, tuples."""
+        """Return the values of an unknown attribute in the order of its columns; of several, tuples."""
         model = self.find_model(name)
         values = tuple(_as_plain_value(value, name) for value in self.columns.groups[model])
         if model == name:
@@ -48,7 +48,7 @@ class Layout:
         return tuple(dict.fromkeys(value[model.index(name)] for value in values))
 
     def find_model(self, name: Any) -> Any:
-        """The attribute itself, or the attributes that it is only known together with."""
+        """Return the attribute itself, or the attributes of which only combinations are known."""
         if name in self.columns.groups:
             return name
         found = [names for names in self.columns.groups if isinstance(names, tuple) and name in names]
@@ -60,7 +60,7 @@ class Layout:
         return found[0]
 
     def find_combined(self, hidden: Mapping[str, Value]) -> tuple[Any, Any]:
-        """The model of these unknown attributes, and their value in it."""
+        """Return the model of these unknown attributes, and their value in it."""
         if (found := find_combination(self.columns.groups, hidden)) is not None:
             return found
         raise OptionError(
@@ -70,7 +70,7 @@ class Layout:
         )
 
     def check_joint(self, name: Any) -> None:
-        """That there are columns of P(name, label | x)."""
+        """Raise unless there are columns of P(name, label | x)."""
         classes = self.feature_map.action_space.classes
         shape = (len(self.list_values(name)), len(classes))
         rows = self.columns.joint.get(name)
@@ -145,7 +145,7 @@ class Layout:
 def default_columns(
     feature_map: FeatureMap, references: Mapping[str, ReferenceForm] | None = None
 ) -> Columns:
-    """A column for everything that the policy may read, named after it."""
+    """Return a column for everything that the policy may read, named after it."""
     space = feature_map.action_space
     classes, options = space.classes, space.named_options
     forms = dict.fromkeys(feature_map.reference_names, "labels") | dict(references or {})
@@ -189,7 +189,7 @@ def default_columns(
 
 
 def get_column(columns: Columns, part: str, name: Any, place: Sequence[int]) -> str:
-    """The name of one column."""
+    """Return the name of one column."""
     if part == "probabilities" and columns.complement is not None:
         return columns.probabilities[0]
     roles: Any = columns.probabilities if part == "probabilities" else getattr(columns, part)[name]
@@ -199,7 +199,7 @@ def get_column(columns: Columns, part: str, name: Any, place: Sequence[int]) -> 
 
 
 def is_complement(columns: Columns, part: str, place: Sequence[int]) -> bool:
-    """Whether a cell is one less its column, as with one column for two classes."""
+    """Return whether a cell is one less its column, as with one column for two classes."""
     return part == "probabilities" and list(place) == [columns.complement]
 
 

@@ -110,8 +110,10 @@ class TextPrinter(ABC):
         return f"{self._names[step]}_{i}" if step.width > 1 else self._names[step]
 
     def write_steps(self, results: Sequence[Vector]) -> tuple[list[str], dict[tuple[Vector, int], str]]:
-        """Return the expressions of all entries of the results, and of all entries of steps that these lead
-        to, each after those that it refers to."""
+        """Return the expressions of the results, and of the steps that they lead to, in order.
+
+        Each entry of a step comes after those that it refers to.
+        """
         steps = sorted(sort_steps(results), key=lambda step: bool(step.arguments))
         for step in steps:
             name, same = step.detail[0], sum(other.detail[0] == step.detail[0] for other in self._names)
@@ -191,7 +193,7 @@ class Dialect:
     fence: str = ""  # ends a subselect whose columns are to be computed once
 
     def quote_name(self, text: str) -> str:
-        """A quoted identifier."""
+        """Return a quoted identifier."""
         if not isinstance(text, str) or not text or "\0" in text:
             raise OptionError(f"a column or table is named by a text that is not empty, not {text!r}")
         check_text(text, "the name of a column or table")
@@ -202,7 +204,7 @@ class Dialect:
         return self.escape_name(text)
 
     def write_literal(self, value: Value) -> str:
-        """A value, as its type is written."""
+        """Write a value, as its type is written."""
         if isinstance(value, bool):
             return str(value).upper()
         if isinstance(value, str):
@@ -212,7 +214,7 @@ class Dialect:
         return str(value) if isinstance(value, int) else self.write_float(value)
 
     def write_float(self, value: float) -> str:
-        """A finite number, exact to the last bit."""
+        """Write a finite number, exact to the last bit."""
         assert math.isfinite(value)
         return self.write_number(repr(float(value)))
 
@@ -221,7 +223,7 @@ class Dialect:
 
 
 def _make_quoter(mark: str) -> Callable[[str], str]:
-    """Puts text between marks, and doubles those within."""
+    """Return a function that puts text between marks, and doubles those within."""
     return lambda text: f"{mark}{text.replace(mark, 2 * mark)}{mark}"
 
 
@@ -404,9 +406,10 @@ class SqlPrinter(TextPrinter):
         return f"{self.write(vector.arguments[0], i)} IN ({texts})"
 
     def lay_out(self, results: Sequence[Vector]) -> tuple[list[str], list[Layer]]:
-        """Return the expressions of all entries of the results, and the layers that define the steps that
-        these refer to: each column is computed once, as early as it can be, and kept as long as it is
-        used."""
+        """Return the expressions of all entries of the results, and the layers that define steps.
+
+        Each column is computed once, as early as possible, and kept as long as it is used.
+        """
         texts, written = self.write_steps(results)
         depths: dict[Vector | None, int] = {step: 0 for step, _ in self._users if not step.arguments}
         for step in dict.fromkeys(step for step, _ in written):

@@ -317,8 +317,10 @@ def compute_probabilities(policy: DecisionRule, features: Features, valid: Vecto
 
 
 def normalize(scores: Vector, *, exclusive: bool) -> tuple[Vector, Vector]:
-    """Return the probabilities of actions with these scores, and their potential: by a softmax, or for sets
-    by a sigmoid for each label."""
+    """Return the probabilities of actions with these scores, and their potential.
+
+    They are a softmax, or for sets a sigmoid for each label.
+    """
     if exclusive:
         peak = scores.greatest().named("peak")
         below = scores - peak

@@ -32,15 +32,16 @@ def to_sql(
     keep: Sequence[str] = (),
     probabilities: bool = True,
 ) -> str:
-    """A policy as one SELECT statement: `policy.probabilities` of each row, and `policy.decide` by id.
+    """Return a policy as one SELECT statement, with its probabilities and its decisions by id.
 
-    The columns of the result are the id, those to keep, "p_<action>" for each action and, with an id,
+    The probabilities are those of `policy.probabilities`, the decisions those of `policy.decide`. The
+    columns of the result are the id, those to keep, "p_<action>" for each action and, with an id,
     "decision"; for sets, "p_<label>" is the probability that the label is in, and "in_<label>" whether it
     is. Actions of several types, such as 0, 1 and "reject", are decided as text.
 
-    Where `policy.probabilities` would refuse a row (a value that is missing, unseen or not finite,
-    probabilities that are outside [0, 1] or do not sum to one within 1e-4), and where the id is
-    missing, the row gets NULL.
+    If `policy.probabilities` would refuse a row (a value that is missing, unknown or not finite,
+    probabilities that are outside [0, 1] or do not sum to one within 1e-4), or if the id is missing, the row
+    gets NULL.
 
     Parameters
     ----------
@@ -163,7 +164,7 @@ def _draw_decisions(
 
 
 def _set_parameter(statement: str, key_parameter: str) -> str:
-    """Drivers that write parameters with % read every other one as %%."""
+    """Insert the parameter. Drivers that write parameters with % read every other one as %%."""
     plain = statement.replace("%", "%%") if key_parameter.startswith("%") else statement
     return plain.replace(_HERE, key_parameter)
 
@@ -176,7 +177,7 @@ def name_results(
     probabilities: bool,
     decisions: bool,
 ) -> list[str]:
-    """The columns of a table of answers: those that are carried over, of probabilities, and of decisions."""
+    """Return the columns of a table of answers: carried over, probabilities, and decisions."""
     chances = _make_unique([alias(f"p_{action}") for action in policy.actions])
     decided = _make_unique([alias(name) for name in policy.action_space.list_decision_columns()])
     taken = {name.casefold() for name in (*chances, *decided)}
@@ -187,7 +188,10 @@ def name_results(
 
 
 def _make_unique(wanted: list[str]) -> list[str]:
-    """The names, with numbers where they differ only by case; no number makes one the name of another."""
+    """Return the names, with numbers where they differ only by case.
+
+    No number makes one the name of another.
+    """
     taken = {name.casefold() for name in wanted}
     seen: set[str] = set()
     found = []

@@ -92,8 +92,10 @@ class Vector:
         return self if chosen == tuple(range(self.width)) else Vector("take", (self,), len(chosen), chosen)
 
     def named(self, name: str, notes: Sequence[str] = ()) -> Vector:
-        """Return the vector as a step: printers compute it once, under this name, with a comment on each
-        entry."""
+        """Return the vector as a step, which printers compute once, under this name.
+
+        Each entry has a comment.
+        """
         return Vector("step", (self,), self.width, (name, tuple(notes)))
 
     def find_entry(self, i: int) -> tuple[Vector, int]:
@@ -181,8 +183,10 @@ def linear(vector: Vector, weights: Floats, bias: ArrayLike = 0.0) -> Vector:
 
 
 def case(*choices: tuple[Vector, Operand], otherwise: Operand | None) -> Vector:
-    """Return the value of the first condition that is true, of pairs (condition, value); where none is,
-    `otherwise`, or no value."""
+    """Return the value of the first condition that is true, of pairs (condition, value).
+
+    If none is true, return `otherwise`, or no value.
+    """
     rest = [] if otherwise is None else [otherwise]
     return apply("case", *(part for pair in choices for part in pair), *rest)
 

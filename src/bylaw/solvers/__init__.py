@@ -1,19 +1,17 @@
 """Solvers of the dual: each turns a `Dual` into a `Solution`."""
 
-from bylaw.solvers.acsa import ACSA
-from bylaw.solvers.base import Solver
+from bylaw.solvers.base import Callback, Solver
 from bylaw.solvers.full_batch import FullBatch
 from bylaw.solvers.linear_program import LinearProgram
-from bylaw.solvers.oracle import Optimizer, Oracle
-from bylaw.solvers.sgd import SGD
-from bylaw.solvers.sgd3 import SGD3
-from bylaw.solvers.stochastic import Stochastic
-from bylaw.solvers.stochastic_newton import StochasticNewton
+from bylaw.solvers.stochastic import ACSA, SGD, SGD3, Optimizer, Oracle, Stochastic, compute_theory_beta
+from bylaw.solvers.stochastic_newton import OPTIMIZERS, StochasticNewton
 
 __all__ = [
     "ACSA",
+    "OPTIMIZERS",
     "SGD",
     "SGD3",
+    "Callback",
     "FullBatch",
     "LinearProgram",
     "Optimizer",
@@ -21,4 +19,5 @@ __all__ = [
     "Solver",
     "Stochastic",
     "StochasticNewton",
+    "compute_theory_beta",
 ]

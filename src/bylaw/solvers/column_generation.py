@@ -150,7 +150,7 @@ class ColumnGeneration:
     def add_best_response(self, multipliers: Floats) -> Floats:
         """The policy of least lambda'v: its violations, (M,)."""
         self.asked.append(multipliers)
-        self.known.append(self.dual.best_response(multipliers))
+        self.known += self.dual.best_responses([multipliers])
         return self.known[-1]
 
     def solve(self, program: MixtureProgram, stop: Stop, multipliers: Floats | None = None) -> MixtureBounds:

@@ -1,8 +1,8 @@
-"""The default in memory: damped Newton steps on growing samples with growing beta.
+"""The default solver: damped Newton steps on growing samples with growing beta.
 
-Each step minimises the local quadratic over lambda >= 0, with damping in the manner of
-Levenberg and Marquardt, and is shortened where it went too far. Early stages see a few blocks
-of rows and a soft policy, so that only the last few steps pay for all rows.
+Each step minimizes the local quadratic over lambda >= 0, with the damping of Levenberg and Marquardt, and is
+shortened if it went too far. Early stages use few blocks of rows and a soft policy, so that only the last few
+steps read all rows.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,37 +18,20 @@ from scipy.linalg import get_lapack_funcs, solve_triangular
 from scipy.optimize import Bounds, minimize, nnls
 
 from bylaw._base.typing import Floats
-from bylaw.errors import EvidenceError
+from bylaw.errors import EvidenceError, RuleError
+from bylaw.language.expressions import Rule
 from bylaw.program.blocks import Block
 from bylaw.program.dual import Dual, Hessian, Simplex, Tally, UnseenRows
 from bylaw.program.solution import Solution, Status, Step
 from bylaw.solvers.base import Callback, gradient_mapping
 from bylaw.solvers.separable import solve_separable
 
-_ENTROPY_SHARE = 1e-3  # of the spread of the loss, that an automatic beta may cost
-_FIRST_SHARPNESS = 3.0  # beta of the first stage, times the spread of the loss
-_BETA_GROWTH = 6.0
-_FIRST_ROWS = 2000
-_RARE_ROWS = 100  # of the rarest condition of a rule, in the first sample: fewer ask the impossible
-_ROWS_GROWTH = 8
-_CAP = 1e7  # multipliers beyond this many spreads of the loss lead nowhere
-_WARM_STEPS = 50  # from a given start, before it is given up
-_MANY_RULES = 500  # where quasi-Newton steps come first
-_MANY_CELLS = 16  # of which these steps would have to learn the curvature: then a finer path is shorter
-_FINE_GROWTH = 1.7  # of beta, on that path
-_TRUSTED = 0.25  # of the decrease that the quadratic predicts: less, and the step was too long
-_SHORTENINGS = 6  # passes, of a step that went too far
-_FLATTER = 0.3  # of the slope at its beginning, where a shortened step may end
-_SHARP = 100.0  # beta in units of the loss, at which few rows are undecided
-_OUTLINED = 1e-3  # precision of the last of these
-_OUTLINE_STEPS = 300
-_MEMORY = 20  # steps that tell them of the curvature
-_FIRST_DAMPING = 1e-3  # of the mean curvature
-_NEARLY_NONE = 1e-8  # of the mean curvature: damping of a step that begins near the optimum
-_NO_CURVATURE = 1e-9  # in units of the loss: less is rounding errors
-_NO_DAMPING = 1e-12  # in units of the loss
-_ROUNDING = 1e-13  # relative precision of the dual's value
-_TINIEST = 1e-290  # what a matrix of zeros is lifted by; its root is far from underflow
+BETA_GROWTH = 6.0  # from one stage to the next
+LARGEST = 1e7  # in units of the loss: a larger multiplier means that rules conflict
+MANY_RULES = 500  # from which on quasi-Newton steps come before Newton steps
+OUTLINED = 1e-3  # precision of the last quasi-Newton step
+TRUSTED = 0.25  # share of the predicted decrease: with less, a step was too long
+ROUNDING = 1e-13  # relative precision of the dual's value
 _factor, _solve_factored = get_lapack_funcs(("potrf", "potrs"), dtype=np.float64)
 
 
@@ -59,7 +42,7 @@ class FullBatch:
     Parameters
     ----------
     max_steps : int
-        in each stage.
+        the largest number of steps in each stage.
 
     Examples
     --------
@@ -73,8 +56,8 @@ class FullBatch:
     max_steps: int = 1000
 
     def auto_beta(self, dual: Dual) -> float:
-        """The randomisation may cost 0.1 % of the unit of the loss."""
-        return dual.form.action_space.entropy / (_ENTROPY_SHARE * dual.loss_unit)
+        """Return the beta at which randomization costs at most 0.1 % of the unit of the loss."""
+        return dual.form.action_space.entropy / (1e-3 * dual.loss_unit)
 
     def __call__(
         self,
@@ -86,28 +69,28 @@ class FullBatch:
         callback: Callback | None = None,
     ) -> Solution:
         if dual.simplex is None:
-            apart = solve_separable(dual, tol=tol, max_steps=self.max_steps, callback=callback)
-            if apart is not None:
-                return apart
+            separable = solve_separable(dual, tol=tol, max_steps=self.max_steps, callback=callback)
+            if separable is not None:
+                return separable
         trace: list[Step] = []
         if start is not None:
-            near = self.refine(dual, start, tol=tol, callback=callback)
-            if near.status in (Status.CONVERGED, Status.INFEASIBLE):
-                return near
-            trace += near.trace
+            warm = self.refine(dual, start, tol=tol, callback=callback)
+            if warm.status in (Status.CONVERGED, Status.INFEASIBLE):
+                return warm
+            trace += warm.trace
         multipliers = np.zeros(dual.n_rules) if dual.simplex is None else dual.simplex.start(dual.n_rules)
-        path = _Path(_follows_finely(dual))
         if dual.n_rules:
-            with closing(_stages(dual, rng)) as stages:
+            with closing(_list_stages(dual, rng)) as stages:
                 for stage, stage_tol in stages:
-                    start = path.extrapolate(stage.beta, multipliers)
-                    multipliers = self._approach(stage, start, stage_tol, trace, callback)
-                    path.append(stage.beta, multipliers)
-            multipliers = path.extrapolate(dual.beta, multipliers)
+                    if _is_outlined(stage):
+                        multipliers = self._outline(stage, multipliers, stage_tol, trace, callback)
+                        continue
+                    state, _ = self._descend(stage, multipliers, stage_tol, trace, callback)
+                    multipliers = state.multipliers
             if _is_outlined(dual):
-                multipliers = self._outline(dual, multipliers, _OUTLINED, trace, callback)
+                multipliers = self._outline(dual, multipliers, OUTLINED, trace, callback)
         state, status = self._descend(dual, multipliers, tol, trace, callback)
-        return state.solution(status, trace)
+        return state.make_solution(status, trace)
 
     def refine(
         self,
@@ -117,25 +100,19 @@ class FullBatch:
         tol: float = 1e-6,
         callback: Callback | None = None,
     ) -> Solution:
-        """Solve the dual from a start near the optimum, and from nowhere else if that fails."""
+        """Solve the dual from a start near the optimum only, in at most 50 steps."""
         trace: list[Step] = []
-        nearby = replace(self, max_steps=min(self.max_steps, _WARM_STEPS))
+        nearby = replace(self, max_steps=min(self.max_steps, 50))
         state, status = nearby._descend(dual, start, tol, trace, callback)
-        return state.solution(status, trace)
-
-    def _approach(
-        self, dual: Dual, multipliers: Floats, tol: float, trace: list[Step], callback: Callback | None
-    ) -> Floats:
-        """About the optimum of a stage."""
-        if _is_outlined(dual):
-            return self._outline(dual, multipliers, tol, trace, callback)
-        return self._descend(dual, multipliers, tol, trace, callback)[0].multipliers
+        return state.make_solution(status, trace)
 
     def _outline(
         self, dual: Dual, multipliers: Floats, tol: float, trace: list[Step], callback: Callback | None
     ) -> Floats:
-        """By quasi-Newton steps, which cost a pass each. As long as any of many rules may bind, the quadratic
-        of a Newton step is dearer than many passes; once it is known which do, it is cheap."""
+        """Approach the optimum of many rules by quasi-Newton steps, each of which costs one pass.
+
+        As long as any of many rules may bind, the quadratic of a Newton step costs more than many passes.
+        """
         unit, last = dual.loss_unit, list[Step]()
 
         def evaluate(point: Floats) -> tuple[float, Floats]:
@@ -151,31 +128,31 @@ class FullBatch:
             if step.gradient_mapping <= tol or -step.value > dual.highest_cost:
                 raise StopIteration
 
-        limits = {"maxiter": min(self.max_steps, _OUTLINE_STEPS), "maxcor": _MEMORY, "ftol": 0.0, "gtol": 0.0}
-        found = minimize(
+        limits = {"maxiter": min(self.max_steps, 300), "maxcor": 20, "ftol": 0.0, "gtol": 0.0}
+        answer = minimize(
             evaluate,
             multipliers / unit,
             jac=True,
             method="L-BFGS-B",
-            bounds=Bounds(0.0, _CAP),
+            bounds=Bounds(0.0, LARGEST),
             callback=report,
             options=limits,
         )
-        return unit * found.x
+        return unit * answer.x
 
     def _descend(
         self, dual: Dual, multipliers: Floats, tol: float, trace: list[Step], callback: Callback | None
     ) -> tuple[_State, Status]:
+        """Take damped Newton steps until the gradient mapping is within the tolerance."""
         state = _State.at(dual, multipliers, curvature=True)
-        least = _NO_DAMPING / dual.loss_unit
         damping = math.nan
         for _ in range(self.max_steps):
             if state.norm <= tol:
                 return state, Status.CONVERGED
-            # Weak duality: -F bounds from below the cost of every policy that satisfies the rules.
+            # By weak duality, -F is a lower bound on the cost of every policy that satisfies the rules.
             if -state.value > dual.highest_cost and _proves_conflict(dual, state.multipliers):
                 return state, Status.INFEASIBLE
-            if state.multipliers.max() > _CAP * max(dual.loss_unit, 1 / dual.beta):
+            if state.multipliers.max() > LARGEST * max(dual.loss_unit, 1 / dual.beta):
                 conflict = dual.conflict(state.multipliers) > 0
                 return state, Status.INFEASIBLE if conflict else Status.STALLED
             state = state.with_curvature(dual)
@@ -185,77 +162,53 @@ class FullBatch:
                     "divide the costs, or the coefficients of the objective and the rules, by a large number"
                 )
             if math.isnan(damping):
-                damping = first_damping(state.hessian, dual.loss_unit)
+                damping = find_first_damping(state.hessian, dual.loss_unit)
+            # Minimize the damped quadratic over lambda >= 0.
             trial = state.step(dual, damping)
             trace.append(Step(len(trace), dual.mass, dual.beta, trial.value, trial.norm))
             if callback is not None:
                 callback(trace[-1])
-            ratio = state.gain_ratio(trial)
-            if ratio < _TRUSTED:
+            # If the quadratic predicted too much, increase the damping and shorten the step.
+            ratio = state.compare_decrease(trial)
+            if ratio < TRUSTED:
                 damping *= 8
-            elif ratio > 0.6:
-                damping = max(damping / 10, least, 1e-13 * state.hessian.trace)
-            if ratio < _TRUSTED:
                 trial = state.shorten(dual, trial)
-                ratio = state.gain_ratio(trial)
+                ratio = state.compare_decrease(trial)
+            elif ratio > 0.6:
+                damping = max(damping / 10, 1e-12 / dual.loss_unit, 1e-13 * state.hessian.trace)
             if ratio > 1e-3:
                 state = trial
-            elif (
-                trial.predicted_decrease <= _ROUNDING * (1 + abs(state.value))
-                and damping > 1e12 / dual.loss_unit
-            ):
+            elif state.is_rounding(trial) and damping > 1e12 / dual.loss_unit:
                 return state, Status.STALLED
         return state, Status.MAX_STEPS
 
 
-def _follows_finely(dual: Dual) -> bool:
-    """Whether the path to the optimum is followed by small steps of beta: where many cells have rules."""
-    many = dual.n_rules >= _MANY_RULES and dual.simplex is None
-    return many and dual.layout is not None and len(dual.layout.cells) >= _MANY_CELLS
-
-
 def _is_outlined(dual: Dual) -> bool:
-    """Whether quasi-Newton steps come before those with the curvature: of many rules, unless groups are known
-    and most rows decided, so that few add to the curvature."""
-    sharp = dual.layout is not None and dual.beta * dual.loss_unit > _SHARP
-    many = dual.n_rules >= _MANY_RULES and dual.simplex is None
-    return many and not (sharp or _follows_finely(dual))
+    """Return whether quasi-Newton steps come before Newton steps.
 
-
-class _Path:
-    """The optima of the stages, which are about linear in 1 / beta: where decisions must be drawn by lot,
-    scores are of the order of 1 / beta."""
-
-    def __init__(self, fine: bool) -> None:
-        self.fine = fine
-        self.points: list[tuple[float, Floats]] = []  # 1 / beta, multipliers
-
-    def append(self, beta: float, multipliers: Floats) -> None:
-        self.points = [*self.points[-1:], (1 / beta, multipliers)]
-
-    def extrapolate(self, beta: float, last: Floats) -> Floats:
-        """(M,): where a fine path leads at another beta, by its last two points; of any other, the last."""
-        if not self.fine or len(self.points) < 2:
-            return last
-        (before, first), (here, second) = self.points
-        return np.maximum(second + (second - first) * (1 / beta - here) / (here - before), 0.0)
+    They do where there are many rules, unless groups are known and most rows decided, so that few rows
+    contribute to the curvature.
+    """
+    sharp = dual.layout is not None and dual.beta * dual.loss_unit > 100
+    return dual.n_rules >= MANY_RULES and dual.simplex is None and not sharp
 
 
 @dataclass(frozen=True)
 class _State:
-    """The dual at one point, with what the next step needs."""
+    """The dual at one point, with the derivatives for the next step."""
 
     multipliers: Floats
     value: float
     gradient: Floats
     curvature: Hessian | None
     norm: float
-    predicted_decrease: float = 0.0  # by the quadratic model, for the step to here
+    predicted_decrease: float = 0.0  # by the quadratic, for the step that led here
 
     @classmethod
     def at(
         cls, dual: Dual, multipliers: Floats, predicted_decrease: float = 0.0, *, curvature: bool
     ) -> _State:
+        """Evaluate the dual in one pass."""
         total = dual.tally(multipliers, curvature=curvature, rules_alone=True)
         value, gradient = dual.first_order(total, multipliers)
         norm = float(np.linalg.norm(gradient_mapping(multipliers, gradient, dual.loss_unit, dual.simplex)))
@@ -268,7 +221,7 @@ class _State:
         return self.curvature
 
     def with_curvature(self, dual: Dual) -> _State:
-        """The same with curvature."""
+        """Return the same state with curvature."""
         if self.curvature is not None:
             return self
         return replace(
@@ -276,6 +229,7 @@ class _State:
         )
 
     def step(self, dual: Dual, damping: float) -> _State:
+        """Evaluate the dual at the minimum of the damped quadratic."""
         model = replace(self.hessian, ridge=self.hessian.ridge + damping)
         guess = (self.multipliers > 0) | (self.gradient < 0)
         if dual.simplex is not None:
@@ -286,13 +240,15 @@ class _State:
         return _State.at(dual, point, predicted_decrease, curvature=True)
 
     def shorten(self, dual: Dual, trial: _State) -> _State:
-        """A point on the way to a trial that went too far, by secants of the slope on the way: that takes a
-        few passes, but no curvature and no quadratic."""
+        """Return a point on the way to a trial that went too far, by secants of the slope.
+
+        This takes at most six passes without curvature.
+        """
         way = trial.multipliers - self.multipliers
         slope, bend = float(self.gradient @ way), float(way @ (self.hessian @ way))
         low, high, best = (0.0, slope), (1.0, float(trial.gradient @ way)), trial
-        for _ in range(_SHORTENINGS):
-            if not low[1] < 0 < high[1]:  # there is nothing to gain on the way, but for rounding errors
+        for _ in range(6):
+            if not low[1] < 0 < high[1]:  # no decrease on the way, but for rounding errors
                 break
             share = (low[0] * high[1] - high[0] * low[1]) / (high[1] - low[1])
             share = min(max(share, 0.9 * low[0] + 0.1 * high[0]), (low[0] + high[0]) / 2)
@@ -301,44 +257,58 @@ class _State:
             end = share, float(there.gradient @ way)
             low, high = (end, high) if end[1] < 0 else (low, end)
             best = min(best, there, key=lambda state: state.value)
-            if abs(end[1]) <= _FLATTER * abs(slope):
+            if abs(end[1]) <= 0.3 * abs(slope):
                 break
         return best
 
-    def solution(self, status: Status, trace: list[Step]) -> Solution:
+    def make_solution(self, status: Status, trace: list[Step]) -> Solution:
+        """Return the state as a solution."""
         return Solution(self.multipliers, status, self.norm, self.value, len(trace), tuple(trace))
 
-    def gain_ratio(self, trial: _State) -> float:
-        """The actual decrease over the predicted one. Near the optimum, where values
-        drown in rounding, the gradient mapping decides. A trial whose value overflows gains nothing."""
+    def is_rounding(self, trial: _State) -> bool:
+        """Return whether the predicted decrease is less than the rounding error of the value."""
+        return trial.predicted_decrease <= ROUNDING * (1 + abs(self.value))
+
+    def compare_decrease(self, trial: _State) -> float:
+        """Return the actual decrease over the predicted one.
+
+        Near the optimum, where differences of values are rounding errors, the gradient mapping decides. The
+        result is -inf if the value of the trial overflows.
+        """
         if not math.isfinite(trial.value):
             return -math.inf
-        if trial.predicted_decrease <= _ROUNDING * (1 + abs(self.value)):
+        if self.is_rounding(trial):
             return float(trial.norm < self.norm)
         return (self.value - trial.value) / trial.predicted_decrease
 
 
 def take_newton_step(dual: Dual, multipliers: Floats, total: Tally) -> Floats:
-    """Where a step leads from multipliers near the optimum, whose tally is known."""
+    """Return the multipliers after one step from multipliers near the optimum, with their tally."""
     _, gradient = dual.first_order(total, multipliers)
     hessian = dual.second_order(total)
-    # Without any curvature, as every row is decided, a step is as long as the gradient.
-    damping = _NEARLY_NONE * hessian.trace / hessian.n_rules or 1 / dual.loss_unit
+    # Without any curvature, because every row is decided, a step is as long as the gradient.
+    damping = 1e-8 * hessian.trace / hessian.n_rules or 1 / dual.loss_unit
     model = replace(hessian, ridge=hessian.ridge + damping)
     guess = (multipliers > 0) | (gradient < 0)
     return minimize_quadratic(model, model @ multipliers - gradient, guess)
 
 
-def first_damping(hessian: Hessian, loss_unit: float) -> float:
-    """Return a small share of the mean curvature, or one of the right size if the curvature is zero but for
-    rounding errors because every row is decided: then a step is as long as the gradient."""
+def find_first_damping(hessian: Hessian, loss_unit: float) -> float:
+    """Return a small share of the mean curvature.
+
+    If every row is decided, the curvature is zero but for rounding errors. Then the damping makes a step as
+    long as the gradient.
+    """
     curvature = hessian.trace / max(hessian.n_rules, 1)
-    return _FIRST_DAMPING * curvature if curvature > _NO_CURVATURE / loss_unit else 1 / loss_unit
+    return 1e-3 * curvature if curvature > 1e-9 / loss_unit else 1 / loss_unit
 
 
 def _proves_conflict(dual: Dual, multipliers: Floats) -> bool:
-    """Whether a value beyond every cost proves the rules to conflict. The costs are those of the objective
-    with equal weights of the groups, if they have weights: then the rules alone must prove it."""
+    """Return whether a value above every cost proves the rules to conflict.
+
+    If groups have weights, costs are those of the objective with equal weights, so that the rules alone must
+    prove the conflict.
+    """
     if dual.simplex is None:
         return True
     of_rules = np.arange(dual.n_rules) < dual.n_rules - dual.simplex.size
@@ -348,24 +318,23 @@ def _proves_conflict(dual: Dual, multipliers: Floats) -> bool:
 def minimize_quadratic(
     model: Hessian, target: Floats, guess: NDArray[np.bool_], simplex: Simplex | None = None
 ) -> Floats:
-    """argmin over x >= 0 of x' model x / 2 - target' x, where `guess` tells which x are free; all those
-    on a simplex are.
+    """Return the x >= 0 that minimizes x' model x / 2 - target' x, by an active set method.
 
-    Few rules bind: the others are left out until their slope asks for them.
+    Few rules bind. `guess` is the first set of rules with x > 0; it must contain those on a simplex. Others
+    are added while their slope is negative.
     """
     point = np.zeros(len(target))
     while guess.any():
         point[guess] = _minimize_free(model.restrict(guess), target[guess], simplex)
-        missed = ~guess & (model @ point < target)
-        if not missed.any():
+        falling = ~guess & (model @ point < target)
+        if not falling.any():
             break
-        guess = guess | missed
+        guess = guess | falling
     return point if simplex is None else simplex.rescale(point)
 
 
 def _minimize_free(matrix: Floats, target: Floats, simplex: Simplex | None) -> Floats:
-    """argmin over x >= 0 of x' matrix x / 2 - target' x, about on a simplex if there is one. Otherwise mostly
-    no bound is in the way."""
+    """Return the x >= 0 that minimizes x' matrix x / 2 - target' x, nearly on the simplex if there is one."""
     root, indefinite = _factor(matrix, clean=1)
     if indefinite:
         root = _factor_lifted(matrix)
@@ -378,40 +347,39 @@ def _minimize_free(matrix: Floats, target: Floats, simplex: Simplex | None) -> F
 
 
 def _factor_lifted(matrix: Floats) -> Floats:
-    """Return R with R'R = matrix plus a multiple of one, of the size of rounding errors, that makes an
-    indefinite matrix definite.
+    """Return R with R'R = matrix + e 1, with an e about as large as rounding errors that makes it definite.
 
-    The loop ends: a multiple beyond the sum of all entries makes any finite matrix definite."""
+    The loop ends, because any finite matrix is definite with an e above the sum of its entries.
+    """
     if not np.isfinite(matrix).all():
         raise ValueError("the curvature must be finite, got NaN or infinity")
-    lift, indefinite, root = max(1e-14 * float(np.abs(matrix).max()), _TINIEST), 1, matrix
+    # The root of the smallest lift is far from underflow.
+    lift, indefinite, root = max(1e-14 * float(np.abs(matrix).max()), 1e-290), 1, matrix
     while indefinite:
         matrix, lift = matrix + lift * np.eye(len(matrix)), 10 * lift
         root, indefinite = _factor(matrix, clean=1)
     return root
 
 
-def _stages(dual: Dual, rng: np.random.Generator | None) -> Generator[tuple[Dual, float], None, None]:
-    """Softer duals on fewer rows, each with the precision that its sample deserves."""
-    n_rows = dual.n_rows
-    fine = _follows_finely(dual)
-    growth = _FINE_GROWTH if fine else _BETA_GROWTH
-    rows_growth = _ROWS_GROWTH ** math.log(growth, _BETA_GROWTH)
-    beta, rows = _FIRST_SHARPNESS / dual.loss_unit, count_first_rows(dual)
-    if dual.simplex is not None:  # softer than this, all groups are as bad as the worst
-        beta = max(beta, dual.beta / _BETA_GROWTH**2)
-    with _sampling(dual, rng) as take:
+def _list_stages(dual: Dual, rng: np.random.Generator | None) -> Generator[tuple[Dual, float], None, None]:
+    """Yield softer duals on fewer rows, each with the precision that its sample allows."""
+    n_rows, rarest = dual.n_rows, min(dual.form.frequencies.values(), default=1.0)
+    # The first sample has 100 rows of the rarest condition: with fewer, its rules may conflict.
+    beta, rows = 3.0 / dual.loss_unit, max(2000, math.ceil(100 / rarest))
+    if dual.simplex is not None:  # with a softer policy, all groups are as bad as the worst
+        beta = max(beta, dual.beta / BETA_GROWTH**2)
+    with _open_samples(dual, rng) as take:
         while beta < dual.beta or rows < n_rows:
             sample = take(rows, min(beta, dual.beta))
             noise = 0.1 * min(rows, n_rows) ** -0.5
             ridge = noise / dual.loss_unit if rows < n_rows else 0.0
-            yield sample.with_ridge(ridge), _OUTLINED if fine else min(noise, _OUTLINED)
-            beta, rows = beta * growth, math.ceil(rows * rows_growth)
+            yield sample.with_ridge(ridge), min(noise, OUTLINED)
+            beta, rows = beta * BETA_GROWTH, rows * 8
 
 
 @contextmanager
-def _sampling(dual: Dual, rng: np.random.Generator | None) -> Iterator[Callable[[int, float], Dual]]:
-    """Takes samples of so many rows, or of all that there are to sample from, with a beta."""
+def _open_samples(dual: Dual, rng: np.random.Generator | None) -> Iterator[Callable[[int, float], Dual]]:
+    """Lend a function that returns a dual on a sample of so many rows, with a beta."""
     if isinstance(dual.source, UnseenRows):
         with dual.source.sampling() as take:
             yield lambda rows, beta: dual.with_sample(take(rows)).with_beta(beta)
@@ -422,15 +390,75 @@ def _sampling(dual: Dual, rng: np.random.Generator | None) -> Iterator[Callable[
     yield lambda rows, beta: dual.sample(sample_blocks(blocks, rows), beta)
 
 
-def count_first_rows(dual: Dual) -> int:
-    """In the first sample: enough to show the rarest condition of a rule."""
-    rarest = min(dual.form.frequencies.values(), default=1.0)
-    return max(_FIRST_ROWS, math.ceil(_RARE_ROWS / rarest))
-
-
 def sample_blocks(blocks: list[Block], rows: int) -> list[Block]:
-    """The first blocks, thinned out evenly if one is too many."""
+    """Return the first blocks, or rows spread evenly over the first if that is enough."""
     width = blocks[0].n_rows
     if rows >= width:
         return blocks[: -(-rows // width)]
     return [blocks[0].rows(slice(None, None, -(-width // rows)))]
+
+
+@dataclass(frozen=True)
+class WarmFullBatch(FullBatch):
+    """The full batch solver with a memory: it starts from the last prices of the same rules.
+
+    Parameters
+    ----------
+    max_steps : int
+        the largest number of steps in each stage.
+    prices : dict
+        the last price of each single rule, by its text with `level` in place of the number.
+    last : list
+        the last problem and its solution, until `take_excesses` was called.
+
+    Examples
+    --------
+    >>> from bylaw import Evidence, Problem, error, rejected, solve
+    >>> rows = Evidence([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8]])
+    >>> solver = WarmFullBatch()
+    >>> policy = solve(Problem(error(), [rejected() <= 0.2]), rows, solver=solver)
+    >>> list(solver.prices)
+    ['rejected() <= level']
+    """
+
+    prices: dict[str, float] = field(default_factory=dict, compare=False, repr=False)
+    last: list[tuple[Dual, Solution]] = field(default_factory=list, compare=False, repr=False)
+
+    def __call__(
+        self,
+        dual: Dual,
+        *,
+        tol: float = 1e-6,
+        start: Floats | None = None,
+        rng: np.random.Generator | None = None,
+        callback: Callback | None = None,
+    ) -> Solution:
+        names = [_name_rule(expanded.rule) for expanded in dual.form.rules] if dual.simplex is None else []
+        if start is None and any(name in self.prices for name in names):
+            start = np.array([self.prices.get(name, 0.0) for name in names]) * dual.form.scales
+        solution = super().__call__(dual, tol=tol, start=start, rng=rng, callback=callback)
+        if names and solution.status is Status.CONVERGED:
+            prices = dual.form.prices(solution.multipliers)
+            self.prices.update(zip(names, prices.tolist(), strict=True))
+        self.last[:] = [(dual, solution)]
+        return solution
+
+    def take_excesses(self, multipliers: Floats) -> dict[str, float]:
+        """Return the predicted excess of each single rule, in its own unit, and forget the last problem.
+
+        The result is empty if the last solution is another one, or if a rule is a quotient.
+        """
+        last = self.last.pop() if self.last else None
+        if last is None or last[1].multipliers is not multipliers or last[0].form.has_quotients:
+            return {}
+        dual, form = last[0], last[0].form
+        excesses = -dual.value_and_gradient(multipliers)[1] * form.scales
+        return dict(zip(form.names, excesses.tolist(), strict=True))
+
+
+def _name_rule(rule: Rule) -> str:
+    """Return the text of a rule without its level."""
+    try:
+        return rule.template
+    except RuleError:  # it has several numbers
+        return str(rule)

@@ -1,4 +1,4 @@
-"""The inner loops of the stochastic optimisers, compiled by numba on first use and cached.
+"""The inner loops of the stochastic optimizers, compiled by numba on first use and cached.
 
 Only this file imports numba. Arrays: features (n_rows, n_features); point,
 average, anchor (n_rules,). `problem` is a tuple: base (n_features, n_actions); couplings as a CSR matrix

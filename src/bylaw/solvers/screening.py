@@ -183,12 +183,12 @@ class Metric:
 
     @classmethod
     def of(cls, dual: Dual) -> Metric:
-        touched, block = dual.touched_columns, dual.blocks[0]
+        touched, block = dual.rules.columns, dual.blocks[0]
         columns = block.columns[touched]
         square = columns @ columns.T / columns.shape[1]
         square += np.diag(_REGULAR * np.where(square.diagonal() > 0, square.diagonal(), 1.0))
         return cls(
-            np.unique(dual.support[0].features),
+            np.unique(dual.rules.support.features),
             touched,
             None if block.cells is None else block.cells.layout,
             np.linalg.cholesky(square),

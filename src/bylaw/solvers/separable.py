@@ -1,68 +1,217 @@
-"""Sets of labels under rules that are apart: one root of one increasing function for each rule.
+"""Prediction sets under separable rules: one root of one increasing function for each rule.
 
-The derivative of the dual in a rule's multiplier depends on no other one and increases, so that brackets and
-Newton steps find all roots together. A few rows tell where they about are; then one pass over all rows leaves
-the few labels near the threshold, a quantile in all but name.
+Where at most one rule touches the inclusion of each label, every label of every row is an item with its own
+decision: its score is -(loss + lambda_j cost) with the multiplier of its rule. The dual is then a sum of
+convex functions of one multiplier each, and brackets of all roots shrink together. An item whose score is
+far from zero at both ends of a bracket is decided all along it, because scores are linear. Only the items
+near the threshold are evaluated again: the root is a smoothed quantile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
 
+from bylaw._base.numeric import NEGLIGIBLE
 from bylaw._base.typing import Floats
 from bylaw.program.dual import Dual
+from bylaw.program.linear_form import LinearForm
 from bylaw.program.observed_rates import ObservedRates, RateExcess, Target
 from bylaw.program.solution import Solution, Status, Step
 from bylaw.solvers.base import Callback, gradient_mapping
-from bylaw.solvers.label_items import LabelItems, NearItems, find_separate_rules
 
-_SAMPLE_ITEMS = 2**17  # labels of rows that tell about where the roots are
-_SAMPLE_ROWS = 100
-_LARGEST = 1e7  # multipliers beyond this many units of the loss lead nowhere
-_SMALLEST = 1e-7  # units of the loss: a first guess of a root that is zero on the sample
-_FEWER = 4  # times fewer rows are a sample that pays
-_OFF = 1.2  # times that a root may be off on the sample
-_WIDER = 8.0  # times that a bracket grows which missed the root
-_WIDENINGS = 4
-_PRECISION = 1e-5  # of the tolerance: steps are cheap
-_ROUGH = 0.02  # relative width of a bracket on the sample
-_ROUNDING = 4 * np.finfo(float).eps
-_MANY = 1000  # near items, from which on it pays to sort out more
-_HALVINGS = 60  # of brackets of prices as observed; the first ones widen them
-_PRICED = 1e-6  # multipliers below this share of the loss's unit are none
-_NARROW = 3e-3  # relative width of a bracket of a price as observed: a few rows lie in it
+SAMPLE_ITEMS = 2**17  # items of the sample that brackets the roots before all rows are used
+TILE_BYTES = 2**18  # losses that are computed at a time, so that they stay in the processor's cache
+LARGEST = 1e7  # in units of the loss: a larger multiplier means that rules conflict
+SMALLEST = 1e-7  # in units of the loss: the first guess of a root that is zero on the sample
+PRICED = 1e-6  # in units of the loss: a smaller multiplier of an observed rule counts as zero
+WIDER = 8.0  # factor by which a bracket without the root is widened
+OFF = 1.2  # factor by which the root of the sample may be off
+
+
+def find_separate_rules(form: LinearForm, *others: sparse.csr_array) -> NDArray[np.int64] | None:
+    """Return the rule of each label, (A,), or None if decisions are not sets or a label has several rules."""
+    if form.action_space.exclusive:
+        return None
+    return find_rules(form.base.shape[1], form.couplings, *others)
+
+
+def find_rules(n_actions: int, *couplings: sparse.csr_array) -> NDArray[np.int64] | None:
+    """Return the rule that touches the inclusion of each label, (A,), or M for labels without a rule.
+
+    The couplings are those of the same M rules on several kinds of features. Return None if a label has
+    several rules.
+    """
+    n_rules = len(couplings[0].indptr) - 1
+    rules = np.concatenate([np.repeat(np.arange(n_rules), np.diff(part.indptr)) for part in couplings])
+    labels = np.concatenate([part.indices % n_actions for part in couplings])
+    rule_of_label = np.full(n_actions, n_rules)
+    rule_of_label[labels] = rules
+    return rule_of_label if (rule_of_label[labels] == rules).all() else None
+
+
+class ItemSums(NamedTuple):
+    """Sums over all items at some multipliers, times the weights of their rows."""
+
+    potential: float
+    loss: float  # of included items
+    costs: Floats  # (M,): of included items, for each rule
+    observed: Floats  # (M,): the same with observed features
+    curvature: Floats  # (M,): second derivatives of the potential
+
+
+@dataclass(frozen=True)
+class NearItems:
+    """The items that are not decided all along a range of multipliers, and sums over all others."""
+
+    beta: float
+    mass: float  # of all rows
+    low: Floats  # (M,)
+    high: Floats  # (M,)
+    far: Floats  # (3, M + 1): losses, costs, observed costs of the far items that are included
+    columns: Floats  # (3, n_near): the same of each near item
+    weights: Floats | None  # (n_near,); None for ones
+    rules: NDArray[np.int64]  # (n_near,)
+
+    def covers(self, multipliers: Floats) -> bool:
+        """Return whether multipliers (M,) are in the range."""
+        return bool(((self.low <= multipliers) & (multipliers <= self.high)).all())
+
+    def narrow(self, low: Floats, high: Floats) -> NearItems:
+        """Return the items that are not decided all along a smaller range."""
+        sure = -NEGLIGIBLE / self.beta  # a margin beyond which the decision is certain
+        margins = [self._measure_margins(end) for end in (low, high)]
+        least, most = np.minimum(*margins), np.maximum(*margins)
+        far = self.far + self._take(np.flatnonzero(most <= -sure))._add()
+        return replace(
+            self._take(np.flatnonzero((most > -sure) & (least < sure))), low=low, high=high, far=far
+        )
+
+    def sum(self, multipliers: Floats) -> ItemSums:
+        """Sum over all items at multipliers (M,) of the range."""
+        scores = -self.beta * self._measure_margins(multipliers)
+        tails = np.exp(-np.abs(scores))
+        chances = np.where(scores > 0, 1.0, tails) / (1.0 + tails)
+        soft = np.maximum(scores, 0.0) + np.log1p(tails)
+        potential = float(soft.sum() if self.weights is None else self.weights @ soft) / self.beta
+        potential -= float(self.far[0].sum() + np.append(multipliers, 0.0) @ self.far[1])
+        losses, costs, observed = self.far + self._add(chances)
+        bends = self.columns[1] ** 2 * tails / (1.0 + tails) ** 2
+        curvature, m = self.beta * self._add_by_rule(bends), len(multipliers)
+        return ItemSums(potential, float(losses.sum()), costs[:m], observed[:m], curvature[:m])
+
+    def _measure_margins(self, multipliers: Floats) -> Floats:
+        """Return losses plus priced costs, (n_near,), of which the score is the negative."""
+        return self.columns[0] + np.append(multipliers, 0.0)[self.rules] * self.columns[1]
+
+    def _add(self, factors: Floats | None = None) -> Floats:
+        """Return sums of losses, costs and observed costs by rule, (3, M + 1), times factors (n_near,)."""
+        return np.array(
+            [self._add_by_rule(row if factors is None else row * factors) for row in self.columns]
+        )
+
+    def _add_by_rule(self, values: Floats) -> Floats:
+        weighted = values if self.weights is None else values * self.weights
+        return np.bincount(self.rules, weighted, minlength=len(self.low) + 1).astype(np.float64)
+
+    def _take(self, items: NDArray[np.integer]) -> NearItems:
+        weights = None if self.weights is None else self.weights[items]
+        return replace(self, columns=self.columns[:, items], weights=weights, rules=self.rules[items])
+
+
+class LabelItems:
+    """The items of a dual over sets with separable rules.
+
+    Parameters
+    ----------
+    dual : Dual
+    rules : array of shape (n_labels,)
+        the rule of each label, as `find_rules` returns them.
+    observed : sparse array of shape (n_rules, n_observed_features * n_labels), optional
+        the coefficients of the rules on observed features.
+    """
+
+    def __init__(
+        self, dual: Dual, rules: NDArray[np.int64], observed: sparse.csr_array | None = None
+    ) -> None:
+        self.dual, self.rules = dual, rules
+        self.base = sparse.csr_array(dual.form.base.T)
+        self.couplings = _unfold(dual.form.couplings, dual.form.base.shape)
+        columns = dual.blocks[0].observed
+        self.observed = None
+        if observed is not None and columns is not None:
+            self.observed = _unfold(observed, (len(columns), len(rules)))
+
+    def screen(self, low: Floats, high: Floats) -> NearItems:
+        """Return the items that are not decided alike at all multipliers from `low` to `high`, (M,) each."""
+        parts = [tile.narrow(low, high) for tile in self._list_tiles(low, high)]
+        return replace(
+            parts[0],
+            far=sum(near.far for near in parts),
+            columns=np.concatenate([near.columns for near in parts], axis=1),
+            weights=None if parts[0].weights is None else np.concatenate([near.weights for near in parts]),  # type: ignore[arg-type]
+            rules=np.concatenate([near.rules for near in parts]),
+        )
+
+    def _list_tiles(self, low: Floats, high: Floats) -> Iterator[NearItems]:
+        """Yield all items, some rows at a time."""
+        n_labels, nothing = len(self.rules), np.zeros((3, len(low) + 1))
+        width = max(TILE_BYTES // (8 * n_labels), 64)
+        for block in self.dual.blocks:
+            for first in range(0, block.features.shape[1], width):
+                rows = slice(first, first + width)
+                features = np.ascontiguousarray(block.features[:, rows])
+                costs = observed = self.couplings @ features
+                if self.observed is not None and block.observed is not None:
+                    observed = self.observed @ np.ascontiguousarray(block.observed[:, rows])
+                columns = np.array([part.ravel() for part in (self.base @ features, costs, observed)])
+                weights = None if block.weights is None else np.tile(block.weights[rows], n_labels)
+                rules = np.repeat(self.rules, features.shape[1])
+                yield NearItems(self.dual.beta, self.dual.mass, low, high, nothing, columns, weights, rules)
+
+
+def _unfold(couplings: sparse.csr_array, shape: tuple[int, int]) -> sparse.csr_array:
+    """Return the coefficients (A, F) of couplings (M, F * A), added up over the rules."""
+    features, actions = np.divmod(couplings.indices, shape[1])
+    return sparse.csr_array((couplings.data, (actions, features)), shape=shape[::-1])
 
 
 def solve_separable(
     dual: Dual, *, tol: float, max_steps: int = 1000, callback: Callback | None = None
 ) -> Solution | None:
-    """The minimum of a dual over sets whose rules are apart; None for any other dual, for rows that live
-    elsewhere, and where roots are out of reach, as those of rules that conflict are."""
+    """Minimize a dual over sets with separable rules.
+
+    Return None for any other dual, for out-of-memory rows, and if no roots were found, as for rules that
+    conflict.
+    """
     rules = find_separate_rules(dual.form)
     if rules is None or dual.ridge or not dual.n_rules or dual.source is not None:
         return None
-    search = _Search(dual, tol, max_steps, callback)
-    sample, zeros = _sample(dual, len(rules)), np.zeros(dual.n_rules)
-    near = search.bracket(LabelItems(sample, rules), zeros, zeros + _LARGEST * search.unit)
+    search = _RootSearch(dual, tol, max_steps, callback)
+    sample, zeros = sample_evenly(dual, len(rules)), np.zeros(dual.n_rules)
+    near = search.bracket(LabelItems(sample, rules), zeros, zeros + LARGEST * search.unit)
     if near is not None and sample is not dual:
-        guess = search.find(near, _ROUGH)
-        high = np.maximum(_OFF * guess, _SMALLEST * search.unit)
-        near = search.bracket(LabelItems(dual, rules), guess / _OFF, high)
-    return None if near is None else search.conclude(search.find(near, _ROUNDING))
+        guess = search.find(near, 0.02)
+        high = np.maximum(OFF * guess, SMALLEST * search.unit)
+        near = search.bracket(LabelItems(dual, rules), guess / OFF, high)
+    return None if near is None else search.conclude(search.find(near, 4 * np.finfo(float).eps))
 
 
-def _sample(dual: Dual, n_labels: int) -> Dual:
-    """Rows spread evenly over all, or the dual itself where it has not many more."""
-    step = dual.n_rows // max(_SAMPLE_ITEMS // n_labels, _SAMPLE_ROWS)
-    if step < _FEWER:
+def sample_evenly(dual: Dual, n_labels: int) -> Dual:
+    """Return a dual on rows spread evenly over all, or the dual itself if it has few rows."""
+    step = dual.n_rows // max(SAMPLE_ITEMS // n_labels, 100)
+    if step < 4:  # screening all rows at once is as fast
         return dual
     return dual.with_rows([block.rows(slice(i % step, None, step)) for i, block in enumerate(dual.blocks)])
 
 
-class _Search:
-    """Looks at the dual's derivatives on some items, and remembers the last look."""
+class _RootSearch:
+    """A search for the roots of the dual's derivatives, which records its steps."""
 
     def __init__(self, dual: Dual, tol: float, max_steps: int, callback: Callback | None) -> None:
         self.dual, self.tol, self.max_steps, self.callback = dual, tol, max_steps, callback
@@ -70,33 +219,35 @@ class _Search:
         self.trace: list[Step] = []
 
     def bracket(self, items: LabelItems, low: Floats, high: Floats) -> NearItems | None:
-        """The items near the threshold in a range that has the roots: this one, or a wider one; None where
-        none is found. The root of a derivative that is positive everywhere is zero."""
-        most = _LARGEST * self.unit
-        for _ in range(_WIDENINGS):
+        """Return the items near the threshold in a range that has the roots, or None if there are none.
+
+        The root of a derivative that is positive everywhere is zero.
+        """
+        most = LARGEST * self.unit
+        for _ in range(4):
             near = items.screen(low, high)
-            below, above = self._look(near, low)[0] >= 0, self._look(near, high)[0] < 0
+            below, above = self._evaluate(near, low)[0] >= 0, self._evaluate(near, high)[0] < 0
             if not (below & (low > 0) | above).any():
                 return near.narrow(low, np.where(below, low, high))
             if (above & (high >= most)).any():
                 return None
-            low = np.where(below, np.where(low > _SMALLEST * self.unit, low / _WIDER, 0.0), low)
-            high = np.where(above, np.minimum(_WIDER * high, most), high)
+            low = np.where(below, np.where(low > SMALLEST * self.unit, low / WIDER, 0.0), low)
+            high = np.where(above, np.minimum(WIDER * high, most), high)
         return None
 
     def find(self, near: NearItems, precision: float) -> Floats:
-        """(M,): the roots in the range of these items, to the tolerance or in brackets of this relative
-        width, or as far as the steps suffice."""
+        """Return the roots (M,) in the range of these items, to the tolerance or a relative precision."""
         low, high = near.low, near.high
         point, before = self._halve(low, high), np.full(len(low), np.inf)
         for _ in range(self.max_steps):
-            gradient, curvature = self._look(near, point)
+            gradient, curvature = self._evaluate(near, point)
             low, high = np.where(gradient < 0, point, low), np.where(gradient >= 0, point, high)
-            done = (abs(gradient) <= _PRECISION * self.tol) | (high - low <= precision * high)
+            # Steps on near items are cheap, so that derivatives are far below the tolerance in the end.
+            done = (abs(gradient) <= 1e-5 * self.tol) | (high - low <= precision * high)
             if done.all():
                 break
-            if len(near.losses) > _MANY:
-                near = near.narrow(low, high)
+            near = near.narrow(low, high)
+            # Take a Newton step inside the bracket if the last one halved the derivative, else halve.
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
                 newton = point - gradient / curvature
             trusted = (newton > low) & (newton < high) & (abs(gradient) < before / 2)
@@ -105,19 +256,19 @@ class _Search:
         return point
 
     def _halve(self, low: Floats, high: Floats) -> Floats:
-        """The geometric mean, of which zero has none."""
-        floor = np.where(low > 0, low, np.minimum(_SMALLEST * self.unit, high / 4))
+        """Return the geometric mean, with a small number in place of zero."""
+        floor = np.where(low > 0, low, np.minimum(SMALLEST * self.unit, high / 4))
         return np.sqrt(floor) * np.sqrt(high)
 
     def conclude(self, multipliers: Floats) -> Solution | None:
-        """The answer of the last look, if it is good enough."""
+        """Return the solution of the last step, or None if it is not precise enough."""
         *_, value, norm = self.trace[-1]
         if norm > self.tol:
             return None
         return Solution(multipliers, Status.CONVERGED, norm, value, len(self.trace), tuple(self.trace))
 
-    def _look(self, near: NearItems, point: Floats) -> tuple[Floats, Floats]:
-        """First and second derivatives in each multiplier, (M,)."""
+    def _evaluate(self, near: NearItems, point: Floats) -> tuple[Floats, Floats]:
+        """Return first and second derivatives in each multiplier, (M,) each."""
         form, sums = self.dual.form, near.sum(point)
         gradient = form.bounds - sums.costs / near.mass
         value = sums.potential / near.mass + float(form.bounds @ point) - form.base_constant
@@ -152,31 +303,33 @@ def bisect_observed(
     """
     unit, measure = dual.loss_unit, _measure_items(dual, rates)
     low, high = np.zeros(dual.n_rules), np.full(dual.n_rules, np.inf)
-    trial, expansion = np.maximum(begin, _PRICED * unit), _OFF
-    for _ in range(_HALVINGS):
-        held = target(measure(trial, low, high)) <= tolerance
-        low, high = np.where(held, low, trial), np.where(held, trial, high)
-        settled = (high <= (1 + _NARROW) * low) | (high <= _PRICED * unit)
-        if (settled | (low > _LARGEST * unit)).all():
+    trial, expansion = np.maximum(begin, PRICED * unit), OFF
+    for _ in range(60):
+        holds = target(measure(trial, low, high)) <= tolerance
+        low, high = np.where(holds, low, trial), np.where(holds, trial, high)
+        settled = (high <= 1.003 * low) | (high <= PRICED * unit)  # a few rows lie in such a bracket
+        if (settled | (low > LARGEST * unit)).all():
             break
         middle = np.where(low > 0, np.sqrt(low * high), high / expansion)
         trial = np.where(settled, high, np.where(np.isinf(high), low * expansion, middle))
-        expansion = min(expansion**2, _WIDER)
-    return np.where(np.isinf(high), low, np.where(high <= _PRICED * unit, 0.0, high))
+        expansion = min(expansion**2, WIDER)
+    return np.where(np.isinf(high), low, np.where(high <= PRICED * unit, 0.0, high))
 
 
 def _measure_items(dual: Dual, rates: ObservedRates) -> Callable[[Floats, Floats, Floats], RateExcess]:
-    """Return a function that measures rates at multipliers (M,) in brackets that later calls do not leave,
-    from the labels near the threshold where all rows are in memory."""
+    """Return a function that measures rates at multipliers (M,) in shrinking brackets.
+
+    Rows in memory are reduced to the labels near the threshold.
+    """
     rules = find_separate_rules(dual.form, rates.couplings) if dual.source is None else None
     if rules is None:
         return lambda multipliers, low, high: rates.measure(dual, dual.tally(multipliers))
-    items, near = LabelItems(dual, rules, rates.couplings, keep=True), None
+    items, near = LabelItems(dual, rules, rates.couplings), None
 
     def measure(multipliers: Floats, low: Floats, high: Floats) -> RateExcess:
         nonlocal near
         if near is None or not near.covers(multipliers):
-            ahead = np.where(np.isinf(high), _WIDER**3 * multipliers, high)
+            ahead = np.where(np.isinf(high), WIDER**3 * multipliers, high)
             near = items.screen(np.minimum(low, multipliers), np.maximum(ahead, multipliers))
         elif np.isfinite(high).all():
             near = near.narrow(low, high)

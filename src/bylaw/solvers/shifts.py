@@ -34,8 +34,7 @@ from bylaw.program.observed_rates import ObservedRates, RateExcess, Target
 from bylaw.program.solution import Status, Step
 from bylaw.solvers.base import Callback
 from bylaw.solvers.full_batch import FullBatch
-from bylaw.solvers.label_items import find_separate_rules
-from bylaw.solvers.separable import bisect_observed
+from bylaw.solvers.separable import bisect_observed, find_separate_rules
 
 MOST_SOLVES = 20  # convex problems in the search for a fixed point; it takes two or three, rarely ten
 MOST_STEPS = 100  # of one convex problem, which takes ten to thirty unless its rules conflict

@@ -1,9 +1,9 @@
-"""The default for rows that come once: Newton steps on a quadratic model that all rows so far add up to.
+"""Newton steps on a quadratic model of all rows so far: the default for rows that are read once.
 
-Each tile of rows is expanded to second order where the multipliers are when it comes, and forgotten. The sum
-of these expansions is minimised over lambda >= 0, so that no step size is needed, and of the two sides of a
-rule at most one has a price. Expansions are kept as functions of the score matrix: the couplings, and with
-them the frequencies of groups, may be known better later on.
+Each tile of rows is expanded to second order at the current multipliers, and is not kept. The sum of these
+expansions is minimized over lambda >= 0, so that no step size is needed, and of the two sides of a rule at
+most one has a price. Expansions are kept as functions of the score matrix, because couplings and the
+frequencies of groups may be estimated more precisely later.
 """
 
 from __future__ import annotations
@@ -20,17 +20,15 @@ from bylaw._base.typing import Floats
 from bylaw.program.blocks import Block
 from bylaw.program.dual import Dual, Hessian, TallyPass
 from bylaw.solvers.full_batch import FullBatch, minimize_quadratic
-from bylaw.solvers.oracle import Oracle, SampledRows
+from bylaw.solvers.stochastic import ACSA, SGD, SGD3, RowOptimizer, SampledRows
 
 TILE_ROWS = 1024  # rows of one step
-_DAMPING = 30.0  # rows' worth of curvature in each cell that a step is held back by
-_FIRST_RIDGE = 1.0  # rows' worth that hold the first tile's optimum near zero, where it has too few
-_FIRST_TOLERANCE = 1e-3  # of that optimum, whose sampling error is larger
+DAMPING_ROWS = 30.0  # curvature that is added in each cell, in rows: small groups make small steps
 
 
 @dataclass
 class NewtonState:
-    """The sum of the expansions of all rows so far, with Q places (feature, action) that rules touch."""
+    """The sum of the expansions of all rows so far, at the Q places (feature, action) that rules touch."""
 
     point: Floats  # (M,): lambda
     curvature: Floats  # (Q, Q)
@@ -42,10 +40,11 @@ class NewtonState:
 
     @property
     def answer(self) -> Floats:
+        """The minimum of the model."""
         return self.point
 
     def advance(self, rows: SampledRows) -> None:
-        """One step per tile; only the last call may end within one."""
+        """Take one step per tile; only the last call may end within a tile."""
         for first in range(0, len(rows.weights), TILE_ROWS):
             part = slice(first, first + TILE_ROWS)
             block = Block(rows.features[part].T.copy(), rows.weights[part])
@@ -54,10 +53,10 @@ class NewtonState:
             self.steps += len(rows.weights[part])
 
     def _step(self, dual: Dual, block: Block) -> None:
-        """To the minimum of the model, held near the point where the last expansion was made."""
+        """Add the expansion of a tile, and move to the minimum of the damped model."""
         if not self.mass:
             self._begin(dual, block)
-        support, couplings = dual.support
+        support, couplings = dual.rules.support, dual.rules.couplings
         moments, curvature = self._expand(dual, block)
         weights = couplings.T @ self.point
         self.mass += block.mass
@@ -69,9 +68,11 @@ class NewtonState:
         self.point = minimize_quadratic(model, target, (self.point > 0) | (model @ self.point < target))
 
     def _begin(self, dual: Dual, block: Block) -> None:
-        """At the optimum of the first tile. Rules are scaled to the same size there, so that the ridge holds
-        back those of small groups as much as it takes."""
-        unit, (support, couplings) = dual.loss_unit, dual.support
+        """Begin at the optimum of the first tile.
+
+        Rules are scaled to the same size, so that a ridge of one row keeps those of small groups near zero.
+        """
+        unit, support, couplings = dual.loss_unit, dual.rules.support, dual.rules.couplings
         squares = block.features[support.features] ** 2
         total = np.maximum(squares.sum(axis=1), np.finfo(float).tiny)
         typical = (squares**2).sum(axis=1) / total
@@ -82,29 +83,29 @@ class NewtonState:
             couplings=sparse.csr_array(dual.form.couplings / scales[:, None]),
             bounds=dual.form.bounds / scales,
         )
-        first = replace(dual.with_rows([block]), form=form, ridge=_FIRST_RIDGE / (unit * block.mass))
+        first = replace(dual.with_rows([block]), form=form, ridge=1 / (unit * block.mass))
         given = self.point * scales if self.point.any() else None
-        self.point = FullBatch()(first, tol=_FIRST_TOLERANCE, start=given).multipliers / scales
-        self.damping = _DAMPING / unit * typical
+        self.point = FullBatch()(first, tol=1e-3, start=given).multipliers / scales
+        self.damping = DAMPING_ROWS / unit * typical
         sizes = total[typical > 0] / typical[typical > 0] / squares.shape[1]
         self.resolution = math.sqrt(sizes.min(initial=1.0)) / unit
         self.curvature, self.slope = np.zeros((len(typical), len(typical))), np.zeros(len(typical))
 
     def _expand(self, dual: Dual, block: Block) -> tuple[Floats, Floats]:
-        """Moments of the tile, (F, A), and their derivative at the places of the rules, (Q, Q).
+        """Return moments of the tile, (F, A), and their derivative at the places of the rules, (Q, Q).
 
-        The derivative is wanted over the distance that the multipliers may still go, which is their
-        sampling error: beta is no larger there than its inverse.
+        The derivative must be right over the distance that the multipliers may still move, which is their
+        sampling error: its beta is at most the inverse of that.
         """
         space, matrix = dual.form.action_space, dual.form.score_matrix(self.point)
         softer = min(dual.beta, self.resolution * math.sqrt(self.steps + block.n_rows))
         moments = TallyPass(matrix, dual.beta, space)(block).moments
-        curvature = TallyPass(matrix, softer, space, dual.support[0])(block).curvature
+        curvature = TallyPass(matrix, softer, space, dual.rules.support)(block).curvature
         assert curvature is not None
         return moments, curvature[0]
 
     def state(self) -> dict[str, Any]:
-        """As plain values, for JSON."""
+        """Return the state as plain values, for JSON."""
         return {
             "point": self.point.tolist(),
             "curvature": self.curvature.tolist(),
@@ -117,7 +118,7 @@ class NewtonState:
 
 
 @dataclass(frozen=True)
-class StochasticNewton:
+class StochasticNewton(RowOptimizer):
     """Newton steps on the sum of second-order expansions, one for each tile of 1,024 rows.
 
     Examples
@@ -139,15 +140,17 @@ class StochasticNewton:
     follows_frequencies: ClassVar[bool] = True  # couplings may change from tile to tile
 
     def choose_beta(self, dual: Dual) -> float:
-        """That of the full batch."""
+        """Return the beta of the full batch solver."""
         return FullBatch().auto_beta(dual)
 
     def begin(self, sigma2: float, smoothness: float, steps: int, start: Floats) -> NewtonState:
+        """Return the state before the first step."""
         return NewtonState(start.copy(), np.zeros((0, 0)), np.zeros(0), np.zeros(0))
 
     def resume(self, state: Node, n_rules: int) -> NewtonState:
+        """Read a state that was saved."""
         places = len(state["slope"].list())
-        walk = NewtonState(
+        resumed = NewtonState(
             point=state["point"].vector(n_rules),
             curvature=state["curvature"].matrix(places, places),
             slope=state["slope"].vector(places),
@@ -156,11 +159,9 @@ class StochasticNewton:
             mass=state["mass"].number(),
             steps=state["steps"].count(),
         )
-        if min(walk.point.min(initial=0), walk.mass) < 0:
+        if min(resumed.point.min(initial=0), resumed.mass) < 0:
             state.fail("a walk over multipliers >= 0")
-        return walk
+        return resumed
 
-    def __call__(
-        self, oracle: Oracle, *, sigma2: float, smoothness: float, steps: int, start: Floats
-    ) -> Floats:
-        return oracle.run(self.begin(sigma2, smoothness, steps, start), steps)
+
+OPTIMIZERS: dict[str, Any] = {"stochastic": StochasticNewton, "sgd3": SGD3, "acsa": ACSA, "sgd": SGD}

@@ -1,4 +1,4 @@
-"""The studio over HTTP, for the browser on this machine and no one else.
+"""The studio over HTTP, for browsers on this machine only.
 
 Every request needs the random token of this run, must name this server as its host, and must come from its
 own page. The page loads nothing from elsewhere, and no path from a browser is ever used.
@@ -20,6 +20,7 @@ import threading
 import traceback
 import webbrowser
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import resources
@@ -34,39 +35,14 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bylaw.errors import BylawError, OptionError
-from bylaw.report.colors import write_variables
-from bylaw.studio.jobs import CancelledError
-from bylaw.studio.questions import read_rules
+from bylaw.studio.questions import CancelledError, read_rules
 from bylaw.studio.session import Session, describe
+from bylaw.view.colors import write_color_variables
 
 _HOST = "127.0.0.1"
 _LARGEST = 1_000_000  # bytes of a body
 _LONGEST_SHUTDOWN = 1  # seconds
 _PAGE = resources.files("bylaw.studio").joinpath("page")
-_SCRIPTS = (  # of one duty each; together they are the one script of the page, and the last one begins
-    "elements",
-    "numbers",
-    "server",
-    "state",
-    "solving",
-    "frontier",
-    "frontier_chart",
-    "budget",
-    "rules",
-    "levels",
-    "completion",
-    "combobox",
-    "rule_text",
-    "words",
-    "answer",
-    "charts",
-    "rates",
-    "changes",
-    "conflict",
-    "scenarios",
-    "saving",
-    "start",
-)
 _PLACE = re.compile(r"\{\{(nonce|palette|style|script)\}\}")  # in page.html
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -82,12 +58,12 @@ _LAUNCHER = """<!doctype html>
 
 
 class TooLargeError(BylawError):
-    """A body beyond what any page sends."""
+    """The body of a request is larger than a page sends."""
 
 
 @dataclass(frozen=True)
 class Door:
-    """Who may come in."""
+    """The address of a server, and the requests that it admits."""
 
     port: int
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
@@ -95,15 +71,16 @@ class Door:
 
     @property
     def hosts(self) -> tuple[str, ...]:
+        """The names by which a browser may call this server."""
         return f"{_HOST}:{self.port}", f"localhost:{self.port}"
 
     @property
     def url(self) -> str:
-        """Of the page, with the token."""
+        """The address of the page, with the token."""
         return f"http://{_HOST}:{self.port}/?token={self.token}"
 
     def refuse(self, request: Request) -> str:
-        """Why a request is refused; empty if it is not."""
+        """Return why a request is refused; empty if it is not."""
         if request.headers.getlist("host") not in [[host] for host in self.hosts]:
             return "this server is for the browser on this machine; open the address that it printed"
         origins = request.headers.getlist("origin")
@@ -119,7 +96,7 @@ class Door:
 
 
 class Guard:
-    """Lets nothing in but what the door admits, and adds the headers of all answers."""
+    """A filter of requests that the door does not admit."""
 
     def __init__(self, app: ASGIApp, door: Door) -> None:
         self.app, self.door = app, door
@@ -135,7 +112,7 @@ class Guard:
 
 
 def answer(content: Any, status: int = 200) -> Response:
-    """JSON, of plain values; numbers that are none are null, and texts can be anything."""
+    """Return plain values as JSON, in which numbers that are not finite are null."""
     text = json.dumps(_clean(content), allow_nan=False)
     return Response(
         text, status, {**_HEADERS, "Content-Security-Policy": "default-src 'none'"}, "application/json"
@@ -153,15 +130,18 @@ def _clean(value: Any) -> Any:
 
 
 def make_page(door: Door) -> Response:
-    """The one document, with its style and its script inside."""
+    """Return the page, with its style and its scripts inside."""
     nonce = secrets.token_urlsafe(16)
     ancestors = "" if door.framed else "; frame-ancestors 'none'"
     policy = (
         f"default-src 'none'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; connect-src 'self'; "
         f"img-src data:; base-uri 'none'; form-action 'none'{ancestors}"
     )
-    parts = {"nonce": nonce, "palette": write_variables()}
-    script = "\n".join(_read_file(f"{name}.js") for name in _SCRIPTS)
+    parts = {"nonce": nonce, "palette": write_color_variables()}
+    # All scripts use `elements` at once, and `start` calls all others.
+    names = [part.name for part in _PAGE.iterdir() if part.name.endswith(".js")]
+    names.sort(key=lambda name: (name != "elements.js", name == "start.js", name))
+    script = "\n".join(map(_read_file, names))
     parts |= {"style": _read_file("page.css"), "script": script}
     page = _PLACE.sub(lambda found: parts[found[1]], _read_file("page.html"))
     return Response(page, 200, {**_HEADERS, "Content-Security-Policy": policy}, "text/html")
@@ -172,11 +152,11 @@ def _read_file(name: str) -> str:
 
 
 async def _read_body(request: Request) -> dict[str, Any]:
-    """A JSON object, unless it is too large."""
-    with suppress(ValueError):
-        if int(request.headers.get("content-length", "0")) > _LARGEST:
-            raise TooLargeError(f"a request has at most {_LARGEST:,} bytes")
+    """Return a JSON object; raise if it is too large."""
     body = bytearray()
+    length = request.headers.get("content-length", "0")
+    if length.isdecimal() and int(length) > _LARGEST:
+        raise TooLargeError(f"a request has at most {_LARGEST:,} bytes")
     async for part in request.stream():
         body += part
         if len(body) > _LARGEST:
@@ -197,57 +177,41 @@ def _read_text(content: Mapping[str, Any], name: str) -> str:
 
 
 class Workers:
-    """Threads that end with the process, whatever they do, and whose askers can be sent away."""
+    """Threads that end with the process, and whose results can be given up."""
 
     def __init__(self) -> None:
-        self._waiting: dict[asyncio.Future[Any], asyncio.AbstractEventLoop] = {}
+        self._waiting: set[Future[Any]] = set()
 
     async def run(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        """The result of some work, done in a thread of its own."""
-        loop = asyncio.get_running_loop()
-        answered: asyncio.Future[Any] = loop.create_future()
+        """Return the result of some work, done in a thread of its own."""
+        result: Future[Any] = Future()
 
-        def settle(result: Any, problem: BaseException | None) -> None:
-            if answered.done():
-                return
-            if problem is None:
-                answered.set_result(result)
-            else:
-                answered.set_exception(problem)
+        def call() -> None:
+            with suppress(InvalidStateError):  # it was given up meanwhile
+                try:
+                    result.set_result(work(*arguments))
+                except BaseException as problem:
+                    result.set_exception(problem)
 
-        def labour() -> None:
-            result, problem = None, None
-            try:
-                result = work(*arguments)
-            except BaseException as raised:
-                problem = raised
-            with suppress(RuntimeError):  # no one waits any more
-                loop.call_soon_threadsafe(settle, result, problem)
-
-        self._waiting[answered] = loop
-        threading.Thread(target=labour, name="bylaw studio worker", daemon=True).start()
+        self._waiting.add(result)
+        threading.Thread(target=call, name="bylaw studio worker", daemon=True).start()
         try:
-            return await answered
+            return await asyncio.wrap_future(result)
         finally:
-            del self._waiting[answered]
+            self._waiting.discard(result)
 
     def dismiss(self) -> None:
-        """Those who wait are told that their question was cancelled."""
-        for answered, loop in list(self._waiting.items()):
-            with suppress(RuntimeError):
-                loop.call_soon_threadsafe(_give_up, answered)
-
-
-def _give_up(answered: asyncio.Future[Any]) -> None:
-    if not answered.done():
-        answered.set_exception(CancelledError())
+        """Answer all waiting requests that their question was cancelled."""
+        for result in list(self._waiting):
+            with suppress(InvalidStateError):
+                result.set_exception(CancelledError())
 
 
 Handler = Callable[[Request], Awaitable[Response]]
 
 
 def _guarded(handler: Handler) -> Handler:
-    """Whatever goes wrong is an answer, and the server goes on."""
+    """Return a handler that answers errors, so that the server goes on."""
 
     async def call(request: Request) -> Response:
         try:
@@ -268,7 +232,7 @@ def _guarded(handler: Handler) -> Handler:
 
 
 def make_app(session: Session, door: Door, workers: Workers) -> ASGIApp:
-    """The application of one session."""
+    """Return the application of one session."""
 
     def post(work: Callable[[dict[str, Any]], Any]) -> Handler:
         async def handle(request: Request) -> Response:
@@ -319,7 +283,7 @@ def make_app(session: Session, door: Door, workers: Workers) -> ASGIApp:
 
 
 class StudioServer(uvicorn.Server):
-    """Serves one session on loopback until it is told to stop; then it ends at once, whatever is solved."""
+    """A server of one session on the loopback interface, which ends at once when it is stopped."""
 
     def __init__(self, session: Session, *, port: int = 0, framed: bool = False) -> None:
         self.session, self.workers = session, Workers()
@@ -340,13 +304,15 @@ class StudioServer(uvicorn.Server):
 
     @property
     def url(self) -> str:
-        """Of the page, with the token."""
+        """The address of the page, with the token."""
         return self.door.url
 
     def open_browser(self) -> None:
-        """Open the page in a browser. Its address holds the token, and every user of the machine can read
-        the arguments of a process: the browser is given a file that only this user can read, and that leads
-        there."""
+        """Open the page in a browser.
+
+        Its address contains the token, and every user of the machine can read the arguments of a process. So
+        the browser opens a file that only this user can read, and that leads to the page.
+        """
         self._launcher = Path(tempfile.mkdtemp(prefix="bylaw-studio-"))  # of mode 700
         page = self._launcher / "open.html"
         address = html.escape(self.url)
@@ -355,7 +321,7 @@ class StudioServer(uvicorn.Server):
         webbrowser.open(page.as_uri())
 
     def serve_here(self) -> None:
-        """In this thread, until control-C or `stop`."""
+        """Serve in this thread, until control-C or `stop`."""
         try:
             with suppress(KeyboardInterrupt):
                 self.run(sockets=[self.socket])
@@ -364,12 +330,12 @@ class StudioServer(uvicorn.Server):
             self.socket.close()
 
     def handle_exit(self, sig: int, frame: Any) -> None:
-        """A signal: what is being solved ends, too."""
+        """Handle a signal, and cancel what is being solved."""
         self._dismiss()
         super().handle_exit(sig, frame)
 
     def stop(self) -> None:
-        """End soon."""
+        """End the server soon, from any thread."""
         self._dismiss()
         self.should_exit = True
 
@@ -385,7 +351,7 @@ def _listen(port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((_HOST, port))
-        listening.listen()  # whoever opens the address before the server runs waits
+        listening.listen()  # requests before the server runs wait
     except (OSError, OverflowError) as problem:
         listening.close()
         raise OptionError(f"port {port} cannot be used: {problem}; choose another, or 0 for any") from None

@@ -1,4 +1,4 @@
-"""What a page may ask of a problem and its rows, and the answers: plain values, and no HTTP."""
+"""Answers to what a page asks of a problem and its rows: plain values, without HTTP."""
 
 from __future__ import annotations
 
@@ -30,18 +30,27 @@ from bylaw.program.solution import Status
 from bylaw.reductions import Diagnosis
 from bylaw.report.document import report
 from bylaw.report.rows import ReportRows, list_partitions, make_partition
-from bylaw.report.sentences import describe_rate, write_price, write_sentence
 from bylaw.rows.evidence import Evidence, as_evidence
 from bylaw.rows.outcomes import ObservedRows, observe
-from bylaw.solvers.warm_full_batch import WarmFullBatch
+from bylaw.solvers.full_batch import WarmFullBatch
 from bylaw.studio import picture
-from bylaw.studio.jobs import CancelledError, Job, Jobs
-from bylaw.studio.questions import Question, View, locate_mistake, parse_statement, read_place
+from bylaw.studio.questions import (
+    CancelledError,
+    Job,
+    Jobs,
+    Question,
+    View,
+    describe_level,
+    locate_mistake,
+    parse_statement,
+    read_place,
+    relax,
+)
 from bylaw.studio.saved_files import SavedFile, Source, suggest_next, write_program, write_rules
-from bylaw.studio.sliders import describe_level, relax
+from bylaw.view.sentences import describe_rate, write_price, write_sentence
 
 _POINTS = 13  # of a frontier
-_SMALL = 200_000  # rows, of which it is always said which rules too few of them show
+_MOST_CHECKED = 200_000  # rows up to which every answer states which rules too few of them show
 
 
 @dataclass(eq=False)
@@ -88,7 +97,7 @@ class Session:
         return self.labels is not None or self.groups is not None
 
     def start(self) -> dict[str, Any]:
-        """What a page shows before anything is solved."""
+        """Return what a page shows before anything is solved."""
         evidence, seen = self.evidence, self._observe("observed")
         space = self.problem.action_space(evidence.classes, evidence.options)
         return {
@@ -112,8 +121,7 @@ class Session:
         }
 
     def read_rule(self, text: str, minimize: str | None = None) -> dict[str, Any]:
-        """Whether this is a rule for these rows beside an objective; if so, in words, and what a slider
-        moves."""
+        """Return a rule in words with its slider, or the mistake in its text."""
         stated = minimize if minimize is not None and self.read_objective(minimize)["ok"] else None
         try:
             statement = parse_statement(text)
@@ -129,8 +137,7 @@ class Session:
         }
 
     def read_objective(self, text: str, rules: Sequence[str] = ()) -> dict[str, Any]:
-        """Whether this can be minimised on these rows under such rules; if so, in words. Rules that are wrong
-        by themselves do not count."""
+        """Return an objective in words, or the mistake in its text; wrong rules are left out."""
         statements = []
         for rule in rules:
             with suppress(BylawError):
@@ -144,7 +151,7 @@ class Session:
         return {"ok": True, "text": str(minimize), "sentence": describe_rate(minimize, problem.kind)}
 
     def _check(self, problem: Problem) -> None:
-        """Refuse what refers to something that the rows lack."""
+        """Raise if the problem refers to something that is missing in the rows."""
         evidence = self.evidence
         space = problem.action_space(evidence.classes, evidence.options)
         problem.expand(evidence.classes, evidence.group_values, space.options)
@@ -160,74 +167,59 @@ class Session:
                 raise RuleError(f"there is no group column {name!r} among {list(evidence.group_values)}")
 
     def answer(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        """Solve what a page asks, and state what it draws; older questions of its tab end."""
+        """Solve what a page asks and return what it draws; older questions of its tab are cancelled."""
         tab, number = read_place(content)
-        job = self.jobs.begin(tab, "solve", number)
-        try:
-            job.check()
-            question = Question.read(content, self.observable)
-            with job.hold(self._busy), interrupting(job.advance):
-                found = self._answer(question, job)
-        except CancelledError:
-            found = {"status": "cancelled"}
-        except BylawError as refused:
-            found = {"status": "failed", "error": describe(refused)}
-        finally:
-            self.jobs.end(tab, job)
-        return {"number": number, "seconds": job.seconds, **found}
+        with self.jobs.run(tab, "solve", number) as job:
+            try:
+                job.check()
+                question = Question.read(content, self.observable)
+                with job.hold(self._busy), interrupting(job.advance):
+                    answer = self._answer(question, job)
+            except CancelledError:
+                answer = {"status": "cancelled"}
+            except BylawError as refused:
+                answer = {"status": "failed", "error": describe(refused)}
+        return {"number": number, "seconds": job.seconds, **answer}
 
     def trace(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        """What each level of one of the rules costs."""
+        """Return what each level of one of the rules costs."""
         tab, number = read_place(content)
-        job = self.jobs.begin(tab, "frontier", number)
-        try:
+        with self.jobs.run(tab, "frontier", number) as job:
             job.check()
-            question = Question.read(content, self.observable)
-            place = content.get("rule")
+            question, place = Question.read(content, self.observable), content.get("rule")
             if type(place) is not int or place not in question.places:
                 raise OptionError("rule must be the place of a rule that is on")
             problem = self.state(question)
             cost = picture.describe_cost(problem.minimize, problem.kind)
             with job.hold(self._busy), interrupting(job.advance):
-                return {
-                    "number": number,
-                    "rule": place,
-                    "cost": cost,
-                    **self._trace(question, place, job),
-                }
-        finally:
-            self.jobs.end(tab, job)
+                return {"number": number, "rule": place, "cost": cost, **self._trace(question, place, job)}
 
     def save(self, content: Mapping[str, Any]) -> SavedFile:
-        """A file to download: the rules, the policy, a report, or a program."""
-        question, wanted = Question.read(content, self.observable), content.get("kind")
+        """Return a file to download: the rules, the policy, a report, or a program."""
+        question, kind = Question.read(content, self.observable), content.get("kind")
         problem, observed = self.state(question), question.view == "observed" and self.observable
-        if wanted == "rules":
+        if kind == "rules":
             off = [text for text, on in question.rules if not on]
             columns = {} if self.source is None else self.source.stated
-            return SavedFile(
-                "rules.toml", write_rules(problem, off, columns, self.solving), "application/toml"
-            )
-        if wanted == "python":
+            text = write_rules(problem, off, columns, self.solving)
+            return SavedFile("rules.toml", text, "application/toml")
+        if kind == "python":
             text = write_program(problem, self.source, observed, self.solving, self.title)
             return SavedFile("solve.py", text, "text/x-python")
-        if wanted not in ("policy", "report"):
-            raise OptionError(f"kind must be 'rules', 'policy', 'report' or 'python', not {wanted!r}")
+        if kind not in ("policy", "report"):
+            raise OptionError(f"kind must be 'rules', 'policy', 'report' or 'python', not {kind!r}")
         tab, number = read_place({"tab": "", "number": 0, **content})
-        job = self.jobs.begin(tab, "save", number)
-        try:
-            with interrupting(job.advance):  # beside solves, which do not wait for it
-                policy = self._solve_afresh(problem, observed, job)
-                if wanted == "policy":
-                    return SavedFile("policy.json", format_json(to_dict(policy)), "application/json")
-                outcomes = self._name_outcomes() if observed else {}
-                made = report(policy, self.evidence, **outcomes, title=self.title, min_cell=self.min_cell)
-                return SavedFile("report.html", made.html, "text/html")
-        finally:
-            self.jobs.end(tab, job)
+        # A file is made while other questions are solved, which do not wait for it.
+        with self.jobs.run(tab, "save", number) as job, interrupting(job.advance):
+            policy = self._solve_afresh(problem, observed, job)
+            if kind == "policy":
+                return SavedFile("policy.json", format_json(to_dict(policy)), "application/json")
+            outcomes = self._name_outcomes() if observed else {}
+            page = report(policy, self.evidence, **outcomes, title=self.title, min_cell=self.min_cell)
+            return SavedFile("report.html", page.html, "text/html")
 
     def _solve_afresh(self, problem: Problem, observed: bool, job: Job) -> Policy:
-        """As anyone would, from nothing, with the table and its columns on its card."""
+        """Solve without warm starts, and note the table and its columns on the card of the policy."""
         outcomes = self._name_outcomes() if observed else {}
         policy = solve(problem, self.evidence, callback=job.watch, **outcomes, **self.solving)
         if self.source is None:
@@ -239,9 +231,9 @@ class Session:
         return {"labels": self.labels, "groups": self.groups, "propensity_weights": self.propensity_weights}
 
     def solve(self, question: Question, job: Job | None = None) -> Policy:
-        """The policy of a problem."""
+        """Return the policy of a problem."""
         problem, options = self.state(question), dict(self.solving)
-        small = len(self.evidence) <= _SMALL
+        small = len(self.evidence) <= _MOST_CHECKED
         if question.view == "observed" and (small or options.get("margin") or self._is_affected(problem)):
             options |= self._name_outcomes()
         callback = None if job is None else job.watch
@@ -249,8 +241,10 @@ class Session:
         return solve(problem, self.evidence, solver=solver, callback=callback, **options)
 
     def _is_affected(self, problem: Problem) -> bool:
-        """Whether some rule, or the worst group, is about what was observed: otherwise the policy is the one
-        without labels and groups, which is found sooner on many rows."""
+        """Return whether some rule, or the worst group, is about what was observed.
+
+        Otherwise the policy is the one without labels and groups, which takes less time on many rows.
+        """
         seen, evidence = self._observe("observed").observed, self.evidence
         space = problem.action_space(evidence.classes, evidence.options)
         if problem.of_worst_group or not problem.minimize.is_linear:
@@ -262,7 +256,7 @@ class Session:
         return not seen.isdisjoint(named)
 
     def state(self, question: Question) -> Problem:
-        """The problem that a page states."""
+        """Return the problem that a page states."""
         texts = [question.rules[i][0] for i in question.places]
         return self._state(question.minimize, [parse_statement(text) for text in texts])
 
@@ -277,26 +271,28 @@ class Session:
             except InfeasibleRulesError as conflict:
                 return self._explain(conflict.diagnosis, question)
         job.check()
-        drawn = self._draw(policy, question)
-        return {
-            "status": "solved",
-            **drawn,
-            "conflict": None,
-            "warnings": [describe(message) for message in caught],
-        }
+        warned = [describe(message) for message in caught]
+        return {"status": "solved", **self._draw(policy, question), "conflict": None, "warnings": warned}
 
     def _draw(self, policy: Policy, question: Question) -> dict[str, Any]:
         rows, observed = self._make_rows(policy, question.view), question.view == "observed"
-        table = self._find_table(policy.problem, question.view, rows.seen)
-        model = self._measure_model(table, rows)
+        named = tuple(list_partitions(policy.problem, rows.seen))
+
+        def make_table() -> picture.GroupTable:
+            partitions = [make_partition(rows.seen, attributes, self.min_cell) for attributes in named]
+            return picture.GroupTable.make(partitions, rows)
+
+        table = self._recall("table", (named, question.view), make_table)
+        key = (table, id(rows.model), rows.seen)
+        model = self._recall("model", key, partial(picture.measure_model, table, rows))
         excesses = self._solvers[question.view].take_excesses(policy.solution.multipliers)
         excesses = {} if policy.deterministic else excesses  # those are of randomized decisions
         rules: list[Any] = [None] * len(question.rules)
         cost, minimize = picture.draw_cost(rows), policy.problem.minimize
-        every = zip(question.places, picture.draw_rules(rows, observed, excesses), strict=True)
-        for (place, drawn), statement in zip(every, policy.problem.rules, strict=True):
+        drawn_rules = picture.draw_rules(rows, observed, excesses)
+        for place, drawn, statement in zip(question.places, drawn_rules, policy.problem.rules, strict=True):
             rules[place] = drawn
-            if drawn["undefined"]:  # its price does not tell what it costs
+            if drawn["undefined"]:  # its price does not state its cost
                 free = self._measure_without(question, place)
                 without = None if free is None else cost["after"] - free
                 drawn["price_words"] = write_price(0.0, statement, minimize, without, vacuous=True)
@@ -305,42 +301,36 @@ class Session:
             "rules": rules,
             "kind": policy.action_space.kind,
             "actions": list(policy.actions),
-            "partitions": picture.draw_groups(table, model, rows, observed),
-            **picture.draw_changes(table, rows),
-            "random": picture.draw_chance(rows),
+            **picture.draw_groups(table, model, rows, observed),
+            "random": rows.compute_randomness(),
             "intervals": picture.INTERVAL if observed else None,
         }
 
     def _explain(self, diagnosis: Diagnosis, question: Question) -> dict[str, Any]:
-        """Why the rules conflict, and the smallest change after which they do not."""
+        """Return why the rules conflict, and the smallest change after which they do not."""
         problem = self.state(question)
         rules: list[Any] = [None] * len(question.rules)
+        relaxations = []
         for place, statement in zip(question.places, problem.rules, strict=True):
             rules[place] = picture.describe_statement(statement, problem)
+            if str(statement) in diagnosis.relaxation:
+                relaxations.append(relax(place, statement, diagnosis))
         space = problem.action_space(self.evidence.classes, self.evidence.options)
-        relaxations = [
-            relax(question.places[i], statement, diagnosis)
-            for i, statement in enumerate(problem.rules)
-            if str(statement) in diagnosis.relaxation
-        ]
-        conflict = {
-            "words": str(diagnosis),
-            "rules": [{"text": name, "reach": diagnosis.least[name]} for name in diagnosis.conflict],
-            "relaxations": relaxations,
-        }
+        unknown = dict.fromkeys(("cost", "changed", "random", "intervals"))
         return {
+            **unknown,
             "status": "conflict",
-            "cost": None,
             "rules": rules,
             "kind": space.kind,
             "actions": list(space.actions),
             "partitions": [],
-            "changed": None,
             "flows": [],
             "changed_by_group": [],
-            "random": None,
-            "intervals": None,
-            "conflict": conflict,
+            "conflict": {
+                "words": str(diagnosis),
+                "rules": [{"text": name, "reach": diagnosis.least[name]} for name in diagnosis.conflict],
+                "relaxations": relaxations,
+            },
             "warnings": [],
         }
 
@@ -351,36 +341,31 @@ class Session:
         if slider["level"] is None:
             raise OptionError(f"{statement} has no single level")
         levels = np.unique([*np.linspace(slider["lowest"], slider["highest"], _POINTS), slider["level"]])
+        # `frontier` takes fewer options than `solve`.
+        options = {k: v for k, v in self.solving.items() if k in ("beta", "margin", "calibrate")}
+        if question.view == "observed" and self.observable:
+            options |= self._name_outcomes()
         try:
             with warnings.catch_warnings():  # levels at which rules are missed as observed are marked
                 warnings.simplefilter("ignore")
-                found = frontier(
-                    problem,
-                    self.evidence,
-                    {statement: levels},
-                    callback=job.watch,
-                    **self._path_options(question),
-                )
+                path = frontier(problem, self.evidence, {statement: levels}, callback=job.watch, **options)
         except InfeasibleRulesError:
-            every = levels.tolist()
-            nothing: dict[str, Any] = {"free": None} | {
-                name: [] for name in ("levels", "costs", "prices", "missed")
-            }
-            return {**nothing, "conflicts": every, "now": slider["level"]}
-        held = np.array([status is not Status.INFEASIBLE for status in found.status])
-        missed = np.array([status is Status.MISSED for status in found.status])
+            curve: dict[str, Any] = {name: [] for name in ("levels", "costs", "prices", "missed")}
+            return {**curve, "free": None, "conflicts": levels.tolist(), "now": slider["level"]}
+        solved = np.array([status is not Status.INFEASIBLE for status in path.status])
+        missed = np.array([status is Status.MISSED for status in path.status])
         return {
-            "levels": found.levels[held, 0].tolist(),
-            "costs": found.cost[held].tolist(),
-            "prices": found.prices[held, 0].tolist(),
-            "missed": missed[held].tolist(),
+            "levels": path.levels[solved, 0].tolist(),
+            "costs": path.cost[solved].tolist(),
+            "prices": path.prices[solved, 0].tolist(),
+            "missed": missed[solved].tolist(),
             "free": self._measure_without(question, place),
-            "conflicts": found.levels[~held, 0].tolist(),
+            "conflicts": path.levels[~solved, 0].tolist(),
             "now": slider["level"],
         }
 
     def _measure_without(self, question: Question, place: int) -> float | None:
-        """What the other rules cost without this one; None where they do not make a problem."""
+        """Return what the other rules cost without this one; None if they make no problem."""
         others = tuple((text, on and i != place) for i, (text, on) in enumerate(question.rules))
         try:
             with _catch_warnings():
@@ -389,14 +374,6 @@ class Session:
             return None
         rows = self._make_rows(policy, question.view)
         return policy.expected(policy.problem.minimize, rows.seen, probabilities=rows.probabilities)
-
-    def _path_options(self, question: Question) -> dict[str, Any]:
-        """How `frontier` does what `solve` does."""
-        options = {
-            name: value for name, value in self.solving.items() if name in ("beta", "margin", "calibrate")
-        }
-        observed = question.view == "observed" and self.observable
-        return options | (self._name_outcomes() if observed else {})
 
     def _make_rows(self, policy: Policy, view: View) -> ReportRows:
         evidence = policy.feature_map.admit(policy.calibrate(self.evidence))
@@ -409,7 +386,6 @@ class Session:
             policy=policy,
             evidence=evidence,
             seen=seen,
-            labelled=LABEL in seen.observed,
             held_out=False,
             fitted=True,
             model=self._recall("decisions", stated, decide),
@@ -423,21 +399,8 @@ class Session:
         decide = partial(solve_without_rules, policy, self.evidence, **outcomes)
         return self._recall("without rules", (stated, view), decide) if policy.problem.rules else decide()
 
-    def _find_table(self, problem: Problem, view: View, seen: ObservedRows) -> picture.GroupTable:
-        named = tuple(list_partitions(problem, seen))
-
-        def make() -> picture.GroupTable:
-            partitions = [make_partition(seen, attributes, self.min_cell) for attributes in named]
-            return picture.GroupTable.make(partitions, seen)
-
-        return self._recall("table", (named, view), make)
-
-    def _measure_model(self, table: picture.GroupTable, rows: ReportRows) -> picture.ModelRates:
-        measure = partial(picture.ModelRates.measure, table, rows)
-        return self._recall("model", (table, id(rows.model), rows.seen), measure)
-
     def _recall(self, what: str, key: Any, make: Callable[[], Any]) -> Any:
-        """What does not depend on levels, from the last answer."""
+        """Return what does not depend on levels from the last answer, or make it."""
         if what not in self._kept or self._kept[what][0] != key:
             self._kept[what] = key, make()
         return self._kept[what][1]
@@ -454,13 +417,13 @@ class Session:
 
 
 def describe(problem: object) -> str:
-    """An error or a warning, with its notes."""
+    """Return an error or a warning, with its notes."""
     return "\n".join([str(problem), *getattr(problem, "__notes__", ())])
 
 
 @contextmanager
 def _catch_warnings() -> Iterator[list[Warning | str]]:
-    """Those of this thread: a file may be made in another."""
+    """Catch the warnings of this thread: a file may be made in another."""
     caught, here = [], threading.get_ident()
     with warnings.catch_warnings():
         warnings.simplefilter("always")

@@ -1,7 +1,7 @@
 """Tests of rules on rows: audits, certificates and monitors. No solver is needed."""
 
 from bylaw.testing._audit import RANDOM, Audit, audit, compute_random_share, warn_of_copies
-from bylaw.testing._audit_formatting import describe_bounds, describe_cost, describe_need
+from bylaw.testing._audit_formatting import VERDICT_TONES, describe_cost, describe_need
 from bylaw.testing._comparison import Comparison, compare_policies
 from bylaw.testing._confidence_bounds import METHODS
 from bylaw.testing._costs import (
@@ -26,7 +26,13 @@ from bylaw.testing._hypotheses import (
     check_weight,
 )
 from bylaw.testing._monitor import Monitor
-from bylaw.testing._monitor_formatting import format_headline, format_interval, format_terms, sort_rules
+from bylaw.testing._monitor_formatting import (
+    WATCH_TONES,
+    format_headline,
+    format_interval,
+    format_terms,
+    sort_rules,
+)
 from bylaw.testing._reliability import (
     CLOSE,
     NOTABLE,
@@ -57,6 +63,8 @@ __all__ = [
     "NOTABLE",
     "RANDOM",
     "TOLERANCE",
+    "VERDICT_TONES",
+    "WATCH_TONES",
     "Audit",
     "Comparison",
     "Costs",
@@ -81,7 +89,6 @@ __all__ = [
     "compare_scanned_costs",
     "compute_random_share",
     "compute_reliability",
-    "describe_bounds",
     "describe_cost",
     "describe_need",
     "describe_rule",

@@ -28,7 +28,7 @@ from bylaw.program.row_rates import compute_group_rates, warn_of_missing_groups
 from bylaw.rows.arrays import as_matrix, check_alignment, make_frame
 from bylaw.rows.evidence import Evidence, RowData, as_evidence, encode_values
 from bylaw.rows.outcomes import HeldOut, Limits, ObservedRows, observe
-from bylaw.testing._audit_formatting import format_html, format_text
+from bylaw.testing._audit_formatting import make_audit_card
 from bylaw.testing._confidence_bounds import METHODS
 from bylaw.testing._costs import Costs, add_changes, compare_costs, is_observed, list_costs
 from bylaw.testing._hypotheses import DecidedRows, check_limits, check_weight
@@ -192,10 +192,10 @@ class Audit:
         return to_plain({"verdict": str(self.verdict), **fields, "rules": rules, "reliability": lines})
 
     def __repr__(self) -> str:
-        return format_text(self)
+        return make_audit_card(self).to_text()
 
     def _repr_html_(self) -> str:
-        return format_html(self)
+        return make_audit_card(self).to_html()
 
 
 def audit(

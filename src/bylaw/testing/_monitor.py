@@ -27,7 +27,7 @@ from bylaw.rows.evidence import Evidence, as_evidence
 from bylaw.rows.outcomes import Limits
 from bylaw.testing._costs import add_changes
 from bylaw.testing._hypotheses import DecidedRows, check_limits
-from bylaw.testing._monitor_formatting import format_html, format_text, list_shown
+from bylaw.testing._monitor_formatting import list_shown, make_monitor_card, plot_monitor
 from bylaw.testing._rule_watch import RuleWatch, Watch
 from bylaw.testing._watched_rows import (
     UNKNOWN,
@@ -597,8 +597,6 @@ class Monitor:
         -------
         matplotlib Figure
         """
-        from bylaw.testing._plots import plot_monitor
-
         return plot_monitor(self, rules, min_cell)
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -622,10 +620,10 @@ class Monitor:
         return load_state(Path(path), policy)
 
     def __repr__(self) -> str:
-        return format_text(self)
+        return make_monitor_card(self).to_text()
 
     def _repr_html_(self) -> str:
-        return format_html(self)
+        return make_monitor_card(self).to_html()
 
 
 def _put(rows: WatchedRows, others: WatchedRows, where: NDArray[np.bool_]) -> WatchedRows:

@@ -1,53 +1,57 @@
-"""bylaw decide: decisions for a table of any size."""
+"""Commands on single decisions: decide, for a table of any size, and explain, for one row."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+import bylaw
 from bylaw.cli import options
-from bylaw.cli.console import remark, show_progress, write_result
+from bylaw.cli.console import Grid, get_width, remark, show_progress, write_result
 from bylaw.cli.files import STREAM, check_outputs, name_output, open_output, open_tables
 from bylaw.errors import OptionError
+
+_SHOWN_CLASSES = 2  # the likeliest, by the model
+_NAMES_WIDTH, _NUMBER_WIDTH, _GAP = 13, 7, 2  # characters of a table: of "without rules", of +0.1234, between
 
 
 def run_decide(
     context: typer.Context,
     policy: options.PolicyPath,
     table: options.Table,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the decisions.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The file or folder to write the decisions to.")
+    ],
     probabilities: Annotated[
         bool,
-        typer.Option(
-            "--probabilities", help="Also one column per action, decision_p_ACTION: its probability."
-        ),
+        typer.Option("--probabilities", help="Also write the probability of each action, decision_p_ACTION."),
     ] = False,
     keep: Annotated[
         list[str] | None,
-        typer.Option("--keep", help="Also this column of the table, as it is; may be repeated."),
+        typer.Option("--keep", help="Also copy this column of the table; may be repeated."),
     ] = None,
     format_: Annotated[
         str | None,
         typer.Option(
             "--format",
-            help=f"Of the table that is -, or of the parts of a folder: {', '.join(options.FORMATS)}.",
+            help=f"The format of a table that is -, or of the parts: {', '.join(options.FORMATS)}.",
         ),
     ] = None,
     key: options.Key = None,
     key_file: options.KeyFile = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Begin anew in a folder with decisions of another run.")
+        bool, typer.Option("--overwrite", help="Remove the decisions of another run from the folder.")
     ] = False,
     unseen: Annotated[
         str,
-        typer.Option(
-            help="Groups that the fit never saw: 'fail' refuses the table, 'refer' rejects such rows.",
-        ),
+        typer.Option(help="Rows of groups that are new since the fit: 'fail', or 'refer' to reject them."),
     ] = "fail",
     repeated_ids: Annotated[
-        bool, typer.Option("--repeated-ids", help="An id may be in several rows, which share their draw.")
+        bool, typer.Option("--repeated-ids", help="Admit an id in several rows, which share their draw.")
     ] = False,
     previous: options.Previous = None,
     id_column: options.IdColumn = None,
@@ -60,14 +64,14 @@ def run_decide(
     delimiter: options.Delimiter = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Decide every row: the ids, and a column `decision`.
+    """Decide every row: write the ids, and a column `decision`.
 
     Draws are keyed by id: the same id gets the same decision, in any batch and on any machine. The table is
-    read and written in batches, and the output appears when it is whole. The table and the output may be -,
-    standard input and standard output.
+    read and written in batches, and the output appears when it is complete. The table and the output may be
+    -, standard input and standard output.
 
-    The decisions of a folder go to one file, or to a folder with one part for each of its files. A run that
-    was stopped there goes on when the command is given again: parts that are complete are skipped.
+    The decisions of a folder are written to one file, or to a folder with one part for each file. If such a
+    run was stopped, give the command again: parts that are complete are skipped.
 
     [bold]Examples[/bold]
 
@@ -80,22 +84,17 @@ def run_decide(
       bylaw decide policy.json new/ -o decisions/
     """
     from bylaw._base.validation import check_choice
+    from bylaw.cli import tables
     from bylaw.cli.decision_folder import DecisionFolder, name_parts
     from bylaw.cli.decisions import Decider, DecisionColumn, write_decisions
-    from bylaw.cli.inputs import load_previous
-    from bylaw.cli.table_columns import find_policy_columns
-    from bylaw.policy.policy import Policy
     from bylaw.rows.table_files import detect_format, find_suffix, is_many
 
     # Each file of a folder gets a part of its own, unless the output is a file.
     parts = STREAM not in (table, output) and is_many(table)
     parts = parts and (output.is_dir() or find_suffix(output) is None)
-    for what, path in {"the policy": policy, "--key-file": key_file}.items():
+    for name, path in {"the policy": policy, "--key-file": key_file}.items():
         if path == STREAM:
-            raise OptionError(
-                f"{what} is -, but standard input can be read once, and only the table can be -: give {what} "
-                "as a file"
-            )
+            raise OptionError(f"only the table can be -, standard input: give {name} as a file")
     check_outputs(output, [policy, table, key_file], as_json=as_json)
     if not parts:
         options.refuse_idle("a folder of parts", overwrite=overwrite)
@@ -104,15 +103,15 @@ def run_decide(
     refers = check_choice(unseen, "--unseen", ("fail", "refer")) == "refer"
     stated, secret = options.state_columns(context), options.read_key(key, key_file)
     (source,) = open_tables(context, table, output, parts=parts)
-    chosen = Policy.load(policy)
-    earlier = load_previous(previous, chosen)
+    loaded = bylaw.Policy.load(policy)
+    earlier = tables.load_previous(previous, loaded)
     targets = name_parts(source, format_) if parts else {}
     with open_output(output, f".{format_}") as target:
         written = Path(next(iter(targets))) if parts else target
         decider = Decider(
-            chosen,
-            find_policy_columns(chosen, source, stated, deciding=True, previous=earlier),
-            DecisionColumn(chosen, as_text=detect_format(written) == "csv"),
+            loaded,
+            tables.find_policy_columns(loaded, source, stated, deciding=True, previous=earlier),
+            DecisionColumn(loaded, as_text=detect_format(written) == "csv"),
             secret,
             probabilities,
             tuple(keep or ()),
@@ -124,7 +123,7 @@ def run_decide(
         with show_progress("rows", file.rows) as advance:
             if parts:
                 settings = {
-                    "policy": chosen.digest,
+                    "policy": loaded.digest,
                     "columns": decider.columns.to_dict(),
                     "probabilities": probabilities,
                     "keep": decider.keep,
@@ -138,13 +137,229 @@ def run_decide(
             else:
                 total = write_decisions(decider, files, target, advance, repeated=repeated_ids)
         if decider.unseen:
-            remark(f"{decider.unseen:,} rows of groups that the policy never saw are referred")
+            remark(f"{decider.unseen:,} rows of groups that are new since the fit are rejected")
         if counts.get("skipped"):
             remark(f"{counts['skipped']:,} of {len(targets):,} parts were complete already and are skipped")
         among = f" in {len(targets):,} parts" if parts else ""
-        facts = {"decisions": str(output), "rows": total, **counts, "policy": chosen.digest}
+        facts = {"decisions": str(output), "rows": total, **counts, "policy": loaded.digest}
         write_result(
             {**facts, "unseen": decider.unseen} if refers else facts,
             [f"{total:,} decisions{among}: {name_output(output)}"],
             as_json,
         )
+
+
+def run_explain(
+    context: typer.Context,
+    policy: options.PolicyPath,
+    table: Annotated[Path | None, typer.Argument(help="A table with the row.")] = None,
+    row: Annotated[
+        str | None, typer.Option(help="The number of the row, from 0; without a table, the row as JSON.")
+    ] = None,
+    wanted: Annotated[str | None, typer.Option("--id", help="The id of the row.")] = None,
+    key: options.Key = None,
+    key_file: options.KeyFile = None,
+    previous: options.Previous = None,
+    id_column: options.IdColumn = None,
+    scores: options.Scores = None,
+    positive: options.Positive = None,
+    group: options.Group = None,
+    group_probabilities: options.GroupProbabilities = None,
+    reference: options.Reference = None,
+    normalize: options.Normalize = False,
+    delimiter: options.Delimiter = None,
+    format_: options.InputFormat = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Explain the decision of one row: what each rule adds to the score of each action.
+
+    [bold]Examples[/bold]
+
+      bylaw explain policy.json new.parquet --row 3
+
+      bylaw explain policy.json --row '{"p_approve": 0.6, "p_deny": 0.4, "race": "black"}'
+    """
+    from bylaw.cli.decisions import DecisionColumn
+    from bylaw.cli.tables import load_previous
+
+    if table is None and (row is None or wanted is not None):
+        raise OptionError(
+            "no row is given: add a table with --row NUMBER or --id ID, or --row '{...}' as JSON"
+        )
+    if table is not None and (row is None) == (wanted is None):
+        raise OptionError("give either --row NUMBER, from 0, or --id ID")
+    if table is not None and row is not None and not row.isdecimal():
+        raise OptionError(f"--row must be a number, from 0, got {row!r}")
+    secret, stated = options.read_key(key, key_file), options.state_columns(context)
+    (table,) = open_tables(context, table)
+    loaded = bylaw.Policy.load(policy)
+    earlier = load_previous(previous, loaded)
+    evidence, row_id = _read_row(loaded, table, row, wanted, stated, earlier)
+    has_id = isinstance(row_id, str | int)
+    if earlier is not None:
+        evidence = earlier.mark(evidence, [row_id] if has_id else None)
+    if not has_id:
+        options.refuse_idle("an id of the row, which keys the draw", key=key, key_file=key_file)
+    why, column = bylaw.explain(loaded, evidence), DecisionColumn(loaded)
+    best = {"before": why.before, "without_rules": why.without_rules, "after": why.after}
+    names = {name: None if one is None else column.name(one[0]) for name, one in best.items()}
+    drawn = None
+    if has_id:  # the draw of `bylaw decide`
+        drawn = column.name(loaded.decide_positions(evidence, ids=[row_id], key=secret)[0])
+    facts = {"id": row_id, "decision": drawn, **names, "actions": _list_actions(why)}
+    draw = [f"The id {row_id} draws: {drawn}"] if has_id else []
+    write_result(facts, [*_describe(why, loaded, evidence, names), *draw], as_json)
+
+
+def _read_row(
+    policy: bylaw.Policy,
+    table: Path | None,
+    row: str | None,
+    wanted: str | None,
+    stated: Mapping[str, Any],
+    earlier: Any,
+) -> tuple[bylaw.Evidence, Any]:
+    """Return the row, and its id if it has one."""
+    import pyarrow
+
+    from bylaw.cli import tables
+    from bylaw.rows.table_files import open_columns
+
+    if table is None:
+        try:
+            content = json.loads(row or "")
+        except (ValueError, RecursionError):
+            content = None
+        if not isinstance(content, dict):
+            raise OptionError(
+                f"--row without a table must be one row as JSON, {{column: value}}, got {row!r}"
+            )
+        columns = tables.find_policy_columns(
+            policy, Path("--row"), stated, deciding=True, names=list(content), previous=earlier
+        )
+        try:
+            rows = pyarrow.Table.from_pylist([{name: content[name] for name in columns.needed}])
+        except (OverflowError, pyarrow.ArrowException) as problem:
+            raise OptionError(f"--row has a value that a column cannot hold: {problem}") from None
+        return columns.evidence(rows), content.get(columns.id or "")
+    columns = tables.find_policy_columns(policy, table, stated, deciding=True, previous=earlier)
+    if wanted is not None and columns.id is None:
+        raise OptionError("name the column of the ids with --id-column NAME")
+    ids = [] if columns.id is None or columns.id in columns.needed else [columns.id]
+    file = open_columns(table, columns, tables.list_group_values(policy))
+    batches = file.batches([*columns.needed, *ids])
+    if row is None:
+        match = _find_id(batches, table, columns.id, wanted)
+    else:
+        match = _find_number(batches, table, int(row))
+    row_id = None if columns.id is None else match.column(columns.id)[0].as_py()
+    return columns.evidence(match), row_id
+
+
+def _find_number(batches: Iterable[Any], table: Path, place: int) -> Any:
+    rows = 0
+    for batch in batches:
+        if place < rows + len(batch):
+            return batch.slice(place - rows, 1)
+        rows += len(batch)
+    raise OptionError(f"{table} has {rows:,} rows, from 0 on, and no row {place}")
+
+
+def _find_id(batches: Iterable[Any], table: Path, column: str | None, wanted: str | None) -> Any:
+    matches = []
+    for batch in batches:
+        ids = batch.column(column).to_pylist()
+        matches += [batch.slice(i, 1) for i, value in enumerate(ids) if str(value) == wanted]
+    if len(matches) > 1:
+        raise OptionError(f"{table} has several rows with the id {wanted!r}: choose one by its --row NUMBER")
+    if not matches:
+        raise OptionError(f"{table} has no row with the id {wanted!r}")
+    return matches[0]
+
+
+def _list_actions(why: bylaw.Explanation) -> list[dict[str, Any]]:
+    """Return a line for each action; the baseline and the pulls of the rules add up to the score."""
+    return [
+        {
+            "action": action,
+            "probability": float(why.probabilities[0, a]),
+            "baseline": float(why.baseline[0, a]) + 0.0,  # no minus before a zero
+            **{rule: float(why.pulls[0, j, a]) + 0.0 for j, rule in enumerate(why.rules)},
+            "score": float(why.scores[0, a]) + 0.0,
+        }
+        for a, action in enumerate(why.actions)
+    ]
+
+
+def _describe(
+    why: bylaw.Explanation, policy: bylaw.Policy, evidence: bylaw.Evidence, best: Mapping[str, Any]
+) -> Iterator[str | Grid]:
+    """Yield the scores of the row, what each rule adds to them, and the decisions.
+
+    The table has a line for each rule or family as stated, and a column for each action, as many as fit on a
+    line of the terminal.
+    """
+    groups = [f"{name} is {group.values[group.codes[0]]}" for name, group in evidence.known_groups.items()]
+    pairs = zip(evidence.classes, evidence.probabilities[0], strict=True)
+    likeliest = sorted(pairs, key=lambda pair: -pair[1])[:_SHOWN_CLASSES]
+    scores = [f"{chance:.1%} {label}" for label, chance in likeliest]
+    if facts := [*groups, *([f"the model says {', '.join(scores)}"] if scores else [])]:
+        yield "; ".join(facts)
+
+    statements = {price.rule: price.statement for price in policy.rule_prices}
+    pulls: dict[str, Any] = {}  # (n_actions,) by rule or family as stated
+    for rule, pull in zip(why.rules, why.pulls[0], strict=True):
+        statement = statements.get(rule, rule)
+        pulls[statement] = pulls.get(statement, 0.0) + pull
+    base = "before pulls" if why.without_rules is None else "without rules"
+    lines = [
+        ("probability", [f"{chance:.4f}" for chance in why.probabilities[0]]),
+        (base, _format_shares(why.baseline[0])),
+        *((f"({i})", _format_shares(pull)) for i, pull in enumerate(pulls.values(), 1)),
+        ("score", _format_shares(why.scores[0])),
+    ]
+    shown = _choose_actions(why)
+    heads = ("", *(str(why.actions[a]) for a in shown))
+    yield Grid(heads, [[name, *(values[a] for a in shown)] for name, values in lines])
+    if left_out := len(why.actions) - len(shown):
+        yield f"Less likely, and only in --json: {left_out} other action{'s' if left_out > 1 else ''}."
+    if pulls:
+        minus = "minus its" if why.without_rules is not None else "minus its effect, at this policy, on"
+        meaning = f"{minus} {policy.problem.minimize}. Pulls add to it:"
+        yield f"{base.capitalize()}, the score of an action is {meaning}"
+    for i, rule in enumerate(pulls, 1):
+        yield f"({i}) {rule}"
+
+    yield f"Your model decides {best['before']}."
+    if why.without_rules is None:
+        yield f"The best decision of this policy is {best['after']}."
+    elif not why.moved[0]:
+        yield f"The rules did not change the best decision, {best['after']}."
+    else:
+        yield f"The rules changed the best decision from {best['without_rules']} to {best['after']}."
+        if why.before.ndim == 1:  # a decision is one action, so that one rule pulled most to it
+            before, after = int(why.without_rules[0]), int(why.after[0])
+            gains = [float(pull[after] - pull[before]) for pull in pulls.values()]
+            if (most := max(gains, default=0.0)) > 0:
+                yield f"Most of that is ({gains.index(most) + 1})."
+
+
+def _format_shares(shares: Any) -> list[str]:
+    return [f"{share + 0.0:+.4f}" for share in shares]  # no minus before a zero
+
+
+def _choose_actions(why: bylaw.Explanation) -> list[int]:
+    """Return the positions of the actions to show, sorted: the best before and after, then the likeliest."""
+    import numpy as np
+
+    widths = [max(len(str(action)), _NUMBER_WIDTH) + _GAP for action in why.actions]
+    ends = (why.after[0], why.before[0])
+    best = [np.flatnonzero(one).tolist() if why.before.ndim > 1 else [int(one)] for one in ends]
+    ranked = sorted(range(len(widths)), key=lambda a: (-why.probabilities[0, a], -why.scores[0, a]))
+    room, shown = get_width() - _NAMES_WIDTH, list[int]()
+    for a in dict.fromkeys([*(a for one in best for a in one), *ranked]):
+        room -= widths[a]
+        if room < 0 and len(shown) > 1:
+            break
+        shown.append(a)
+    return sorted(shown)

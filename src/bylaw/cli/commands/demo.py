@@ -1,14 +1,14 @@
-"""bylaw demo: all steps on real mortgage files."""
+"""Commands to begin with: demo, all steps on real mortgage files, and rules, the language of rules."""
 
 from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from bylaw.cli.console import make_plain, tell
+from bylaw.cli.console import Grid, make_plain, tell, write_result
 
 RULES = """\
 minimize = "error()"
@@ -28,10 +28,10 @@ id = "id"
 def run_demo(
     context: typer.Context,
     folder: Annotated[
-        Path, typer.Argument(help="For the files of the demo; made if it is not there.")
+        Path, typer.Argument(help="The folder for the files of the demo; made if missing.")
     ] = Path("out"),
 ) -> None:
-    """Fit, decide, audit and report, on 1,989 real mortgage files.
+    """Fit, decide, audit and report on 1,989 real mortgage files.
 
     [bold]Example[/bold]
 
@@ -52,7 +52,7 @@ def run_demo(
 
 
 def write_inputs(folder: Path) -> None:
-    """Write the rules, unless they are there, and two tables."""
+    """Write two tables, and the rules unless their file exists."""
     import pyarrow
 
     from bylaw._base.files import write_text
@@ -63,12 +63,116 @@ def write_inputs(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     rules = folder / "rules.toml"
     if rules.exists():
-        tell(f"{rules} is there already, and stays")
+        tell(f"{rules} exists already, and is kept")
     else:
         write_text(rules, RULES)
     for name in ("scores", "new"):
         write_table(folder / f"{name}.parquet", pyarrow.Table.from_pandas(tables[name], preserve_index=False))
     tell(
-        "1,989 real mortgage files: a third has trained a model, a third chooses the policy "
-        "(scores.parquet), a third is new (new.parquet)"
+        "1,989 real mortgage files: a third trains a model, a third is for the policy (scores.parquet), a "
+        "third is new (new.parquet)"
     )
+
+
+EXAMPLES = {
+    "Rates, of all rows": {
+        "error()": "wrong answers",
+        "rejected()": "cases left to a human",
+        "accepted()": "the others",
+        "selected('approve')": "cases that get this answer",
+        "selected('senior')": "cases that go to this option, such as an expert or a model to call",
+        "cost([[0, 5], [1, 0]])": "a cost for each true label (row) and answer (column)",
+        "disagreement('old')": "answers that differ from an earlier model's",
+        "miscoverage()": "sets of labels without the true one",
+        "size()": "labels in a set, on average",
+        "omits('old')": "sets without the earlier model's answer",
+        "custom('visit')": "your own cost, one column per action",
+    },
+    "Rates, of some rows": {
+        "selected('approve').given(race='black')": "among one group",
+        "error().given(label='deny')": "among those whose true label this is",
+        "error().given(decision='approve')": "among those with this decision; also with a group",
+        "precision('fraud')": "correct decisions, among those for a label",
+        "recall('fraud')": "correct decisions, among cases with a label",
+        "f1('fraud')": "the harmonic mean of the two",
+        "balanced_error()": "wrong answers, averaged over the true labels",
+    },
+    "To minimize": {
+        "error() + 0.2 * rejected()": "any sum of rates",
+        "1 - f1('fraud')": "the F1 score is maximized",
+        "1 - g_mean()": "the geometric mean of all recalls",
+        "error() / accepted()": "any rate over another that cannot be zero",
+    },
+    "Rules": {
+        "rejected() <= 0.1": "at most 10 % of the cases",
+        "selected('senior') <= 0.05": "the senior expert has time for 5 % of the cases",
+        "custom('usd') <= 0.002": "a budget in money, per case on average",
+        "error() <= 0.05 * accepted()": "at most 5 % of the answers are wrong",
+        "selected('yes').given(sex='F') >= 0.8 * selected('yes').given(sex='M')": "the four-fifths rule",
+        "abs(error().given(sex='F') - error()) <= 0.02": "within two points of each other",
+    },
+    "To minimize, beside rates": {
+        "worst(error(), by='race')": "the rate of the group where it is largest",
+        "worst(error(), by=('sex', 'race'))": "of intersections; 'label' for the true label",
+    },
+    "Families: one rule for each group, label and side": {
+        "demographic_parity('sex', tol=0.02)": "each answer as often in every group as overall",
+        "demographic_parity(['sex', 'race'], tol=0.02)": "of each attribute; a tuple for intersections",
+        "equalized_odds('sex', tol=0.02)": "the same among cases with the same true label",
+        "equal_opportunity('sex', tol=0.02)": "the same among cases with the positive label",
+        "disparate_impact('sex', ratio=0.8)": "no group's rate below 0.8 of another's",
+        "error_parity('sex', tol=0.02)": "wrong answers",
+        "predictive_parity('sex', tol=0.05)": "decisions for each label that are right",
+        "rejection_parity('sex', tol=0.02)": "cases left to a human",
+        "coverage_parity('sex', tol=0.02)": "sets that contain the true label",
+    },
+}
+FILE = """\
+minimize = "error()"
+rules = [
+  "demographic_parity('race', tol=0.02)",
+  "rejected() <= 0.1",
+]
+# reject = "refer"              # what a rejection is called, where "reject" is a class
+# decisions = "sets"            # labels, reject or sets, where the rules leave it open
+# decisions = ["approve", "deny", "junior", "senior"]   # or all labels, and options beside them; without
+                                                        # columns of probabilities, options alone
+
+[columns]                       # columns with conventional names may be left out
+probabilities = "p_*"           # or a list; the star is the class
+groups = ["race"]               # known when a decision is made
+label = "outcome"               # the true labels: rules then hold as observed
+id = "id"
+# weight = "w"
+# references = { old = "old_label" }
+# group_probabilities = { race = "race_*" }   # unknown: P(race | x)
+# true_groups = { race = "race" }             # observed values, for fits and audits
+# joint = { race = "race_*_label_*" }         # P(race, label | x), for rules on both
+# costs = { visit = "visit_*" }               # for custom('visit')
+# normalize = true                            # probabilities were rounded: divide by their sum
+
+# [solve]
+# margin = 1.0                  # in standard errors, for new rows
+# deterministic = true          # no random draws
+"""
+
+
+def run_rules(
+    example: Annotated[
+        bool, typer.Option("--example", help="Print only a rules file to start from.")
+    ] = False,
+) -> None:
+    """List the language of rules, with examples.
+
+    [bold]Example[/bold]
+
+      bylaw rules --example > rules.toml
+    """
+    from bylaw.language.parser import describe_words
+
+    words = {word.signature: word.help for word in describe_words()}
+    text: list[Any] = []
+    for title, meanings in {"Words: rates and families": words, **EXAMPLES}.items():
+        text += [Grid(("", ""), [(f"  {call}", meaning) for call, meaning in meanings.items()], title), ""]
+    text += [make_plain("A rules file", "bold"), FILE]
+    write_result({}, [FILE.rstrip()] if example else text, as_json=False)

@@ -1,30 +1,27 @@
-"""bylaw export: policies that leave Python."""
+"""Commands that export a policy: as SQL, ONNX or plain Python."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import Annotated, Any, cast
 
 import typer
 
+import bylaw
 from bylaw.cli import options
 from bylaw.cli.console import remark, tell
 from bylaw.cli.files import STREAM, check_outputs, open_output
 from bylaw.errors import OptionError
 
-if TYPE_CHECKING:
-    from bylaw.policy.policy import Policy
-    from bylaw.rows.columns import Columns
-
 export = typer.Typer(no_args_is_help=True, help="Export a policy as SQL, ONNX or plain Python.")
 Output = Annotated[
-    Path, typer.Option("--output", "-o", help="Where to write it; - for standard output.", allow_dash=True)
+    Path, typer.Option("--output", "-o", help="The file to write; - for standard output.", allow_dash=True)
 ]
 TextOutput = Annotated[
     Path,
     typer.Option(
-        "--output", "-o", help="Where to write it.", allow_dash=True, show_default="standard output"
+        "--output", "-o", help="The file to write.", allow_dash=True, show_default="standard output"
     ),
 ]
 
@@ -41,11 +38,11 @@ def run_sql(
     id_column: Annotated[str | None, typer.Option(help="The column of ids.")] = None,
     key: Annotated[
         str | None,
-        typer.Option(help="Of the random draws; by default the policy's hash. The statement shows it."),
+        typer.Option(help="The key of the random draws; by default the policy's hash. The SQL shows it."),
     ] = None,
     key_parameter: Annotated[
         str | None,
-        typer.Option(help="Instead, the placeholder of a parameter that holds the key, such as $1 or ?."),
+        typer.Option(help="Instead, the placeholder of a parameter with the key, such as $1 or ?."),
     ] = None,
 ) -> None:
     """Write one SELECT statement: the probability of each action and, with ids, the decision.
@@ -57,21 +54,20 @@ def run_sql(
       bylaw export sql policy.json --dialect postgres --table scores --id-column id -o policy.sql
     """
     from bylaw.export import to_sql
-    from bylaw.policy.policy import Policy
     from bylaw.scoring import DIALECTS, DialectName, get_dialect
 
     check_outputs(output, [policy])
     if dialect is None:
-        raise OptionError(f"which SQL? Add --dialect, one of {', '.join(DIALECTS)}")
-    get_dialect(known := cast("DialectName", dialect))  # an unknown one is refused now
-    chosen = Policy.load(policy)
-    _refuse_changes(chosen)
-    columns = _find_columns(chosen)
+        raise OptionError(f"no dialect of SQL is given: add --dialect, one of {', '.join(DIALECTS)}")
+    get_dialect(known := cast("DialectName", dialect))  # checked before the policy is read
+    loaded = bylaw.Policy.load(policy)
+    _refuse_changes(loaded)
+    columns = _find_columns(loaded)
     ids = id_column or columns.id
     if ids is None:
         options.refuse_idle("--id-column", key=key, key_parameter=key_parameter)
     names = {"table": table, "id_column": ids}
-    statement = to_sql(chosen, columns, dialect=known, **names, key=key, key_parameter=key_parameter)
+    statement = to_sql(loaded, columns, dialect=known, **names, key=key, key_parameter=key_parameter)
     _write(output, statement.rstrip("\n") + "\n")
 
 
@@ -84,12 +80,11 @@ def run_python(policy: options.PolicyPath, output: TextOutput = STREAM) -> None:
       bylaw export python policy.json -o policy.py
     """
     from bylaw.export import to_python
-    from bylaw.policy.policy import Policy
 
     check_outputs(output, [policy])
-    chosen = Policy.load(policy)
-    _refuse_changes(chosen)
-    _write(output, to_python(chosen, _find_columns(chosen)))
+    loaded = bylaw.Policy.load(policy)
+    _refuse_changes(loaded)
+    _write(output, to_python(loaded, _find_columns(loaded)))
 
 
 @export.command("onnx")
@@ -101,25 +96,23 @@ def run_onnx(policy: options.PolicyPath, output: Output) -> None:
       bylaw export onnx policy.json -o policy.onnx
     """
     from bylaw.export import to_onnx
-    from bylaw.policy.policy import Policy
-    from bylaw.rows.columns import Columns
     from bylaw.scoring import NORMALIZED, ReferenceForm
 
     check_outputs(output, [policy])
-    chosen = Policy.load(policy)
-    _refuse_changes(chosen)
-    columns = Columns.from_dict(chosen.card.columns) if chosen.card.columns else None
+    loaded = bylaw.Policy.load(policy)
+    _refuse_changes(loaded)
+    columns = bylaw.Columns.from_dict(loaded.card.columns) if loaded.card.columns else None
     if columns is not None and columns.normalize:
         raise OptionError(NORMALIZED)
     models = {} if columns is None else columns.references
     forms: dict[str, ReferenceForm] = {
         name: "labels" if isinstance(column, str) else "probabilities" for name, column in models.items()
     }
-    _write(output, lambda target: to_onnx(chosen, target, references=forms))
+    _write(output, lambda target: to_onnx(loaded, target, references=forms))
 
 
 def _write(output: Path, content: str | Callable[[Path], Any]) -> None:
-    """Write a text, or whatever a function writes, to a file or to standard output."""
+    """Write a text, or the output of a function, to a file or to standard output."""
     from bylaw._base.files import write_text
 
     with open_output(output, ".onnx") as target:
@@ -128,38 +121,36 @@ def _write(output: Path, content: str | Callable[[Path], Any]) -> None:
         tell(f"written: {output}")
 
 
-def _refuse_changes(policy: Policy) -> None:
-    """Raise an error if a policy that counts changed decisions must know what an earlier one decides."""
+def _refuse_changes(policy: bylaw.Policy) -> None:
+    """Raise an error if the policy counts changed decisions, and reads them from an earlier policy."""
     from bylaw.language.expressions import CHANGED
 
     if CHANGED in policy.problem.arrays and CHANGED not in policy.card.columns.get("costs", {}):
         raise OptionError(
-            "the policy counts decisions that changed since an earlier one, and must know these of each row: "
-            "`bylaw decide POLICY TABLE --previous EARLIER` finds them out, and no export can. To export, "
-            "refit without --churn"
+            "a policy that counts changed decisions cannot be exported, since it reads those of the earlier "
+            "policy. Use `bylaw decide POLICY TABLE --previous EARLIER`, or refit without --churn"
         )
 
 
-def _find_columns(policy: Policy) -> Columns:
-    """Return the columns of the fit; of a policy fitted in Python, those that `bylaw fit` would guess."""
+def _find_columns(policy: bylaw.Policy) -> bylaw.Columns:
+    """Return the columns of the fit, or those that `bylaw fit` would guess for a policy made in Python."""
     from bylaw.language.expressions import LABEL
-    from bylaw.rows.columns import Columns
 
     if policy.card.columns:
-        return Columns.from_dict(policy.card.columns)
+        return bylaw.Columns.from_dict(policy.card.columns)
     attributes = policy.feature_map.attributes
     hidden = {name for name, attribute in attributes.items() if not attribute.known}
     events = [{name for name, _ in feature.event} for feature in policy.feature_map.features]
     # Columns of an unknown group together with the label, or with another one, have no obvious names.
     joint = any(event & hidden and len(event & {*hidden, LABEL}) > 1 for event in events)
     if policy.problem.arrays or joint:
-        raise OptionError("the policy does not state which columns it reads; fit it with `bylaw fit`")
+        raise OptionError("the policy does not name the columns that it reads; fit it with `bylaw fit`")
     classes = policy.action_space.classes
     groups = {
         name: name if attribute.known else {value: f"{name}_{value}" for value in attribute.values}
         for name, attribute in attributes.items()
     }
     references = {name: name for name in policy.problem.references}
-    columns = Columns([f"p_{label}" for label in classes], classes, groups, references=references)
-    remark(f"the policy does not state which columns it reads; the export reads {columns.needed}")
+    columns = bylaw.Columns([f"p_{label}" for label in classes], classes, groups, references=references)
+    remark(f"the policy does not name the columns that it reads; the export reads {columns.needed}")
     return columns

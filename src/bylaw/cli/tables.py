@@ -1,0 +1,515 @@
+"""The columns and rows of tables, as commands read them: in memory, sampled or scanned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bylaw._base.validation import check_number
+from bylaw.cli.console import remark, show_passes
+from bylaw.cli.options import parse_pairs
+from bylaw.cli.rules_file import RulesFile
+from bylaw.engines import scan
+from bylaw.engines.files import TableFiles
+from bylaw.errors import EvidenceError, OptionError
+from bylaw.fitting.refit import counts_changes
+from bylaw.fitting.solve import solve_without_rules
+from bylaw.language.expressions import CHANGED, shorten
+from bylaw.language.problem import Problem
+from bylaw.policy.policy import Policy
+from bylaw.rows.arrays import as_partial_vector
+from bylaw.rows.column_roles import OBVIOUS_LABELS, as_mapping, find_columns, order_columns
+from bylaw.rows.columns import Columns
+from bylaw.rows.evidence import Evidence
+from bylaw.rows.outcomes import KNOWN, HeldOut, observe
+from bylaw.rows.table_files import TableFile, detect_format, name_table, open_columns
+from bylaw.rows.text_values import match_value
+from bylaw.testing import Costs, compare_costs, compare_scanned_costs, is_observed, measure_referred
+
+SAMPLE_ROWS = 1_000_000  # of a report on rows that are scanned
+MAX_CLASSES = 20  # that are read of a column of labels which should have two
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How rows come into memory: all of them, or a random sample where they are too many."""
+
+    help: str = "give fewer of them"  # what to do where they are too many
+    sample: int | None = None  # rows
+    seed: int = 0
+    unlimited: bool = False  # all rows are asked for, however many they are
+
+    def read(self, file: TableFile, columns: Sequence[str]) -> Any:
+        """Return some columns as an Arrow table. Of one table and one sample, it is always the same rows."""
+        if self.sample is not None:
+            return self._sample(file, columns, self.sample)
+        if self.unlimited:
+            return file.read(columns)
+        memory, rows = scan.find_memory(), f"{file.path} has about {file.estimate_rows():,} rows"
+        if _is_large(file, columns):
+            needed = file.estimate_rows() * len(columns) * scan.VALUE_BYTES * scan.MEMORY_FACTOR
+            raise EvidenceError(
+                f"{rows}, too many to be read into memory for this; {self.help}. They would take about "
+                f"{needed / 1e9:,.1f} GB, and {memory / 1e9:,.1f} GB may be taken"
+            )
+        try:  # texts may be longer than the numbers that the estimate supposes
+            return file.read(columns, memory / scan.MEMORY_FACTOR)
+        except MemoryError:
+            raise EvidenceError(
+                f"{rows}, whose columns are too large to be read into memory for this "
+                f"({memory / 1e9:,.1f} GB may be taken); {self.help}"
+            ) from None
+
+    def _sample(self, file: TableFile, columns: Sequence[str], n_rows: int) -> Any:
+        raw = file
+        if detect_format(file.files[0]) == "csv":  # all rows of the sample decide what text stands for
+            raw = replace(file, text=[*file.text, *file.values], values={})
+        engine = TableFiles.of(raw.split(columns), str(file.path))
+        with show_passes("sampling") as progress:
+            rows = scan.Scan(engine, Columns(columns), progress).sample_table(n_rows, self.seed)
+        if len(rows) == n_rows:
+            remark(f"{name_table(file.path)}: a random sample of {n_rows:,} rows")
+        return file.parse_values(rows)
+
+
+_READING = Reading()
+
+
+def _is_large(file: TableFile, columns: Sequence[str]) -> bool:
+    """Return whether these columns are more than should be in memory at once."""
+    return file.estimate_rows() * len(columns) > scan.count_most_values()
+
+
+class Measured(NamedTuple):
+    """What a policy costs on some rows."""
+
+    n_rows: int
+    costs: Costs
+    referred: float  # the share of decisions that are no labels; nan where there are only labels, or none
+    observed: bool  # whether there are labels
+
+
+@dataclass(frozen=True)
+class InputRows:
+    """The rows of a table, in memory or scanned, and what was observed of them."""
+
+    source: Any  # Evidence, or a Scan, which reads the labels and groups itself
+    columns: Columns
+    labels: Any = None
+    groups: Mapping[str, Any] | None = None  # as observed, where the evidence has probabilities
+    propensity_weights: Any = None  # None, too, where no label or group is missing
+    seen_rows: Mapping[str, int] = field(default_factory=dict)  # how many show what others lack, by column
+
+    @property
+    def scanned(self) -> bool:
+        return isinstance(self.source, scan.Scan)
+
+    @property
+    def evidence(self) -> Evidence:
+        assert isinstance(self.source, Evidence)
+        return self.source
+
+    @property
+    def outcomes(self) -> dict[str, Any]:
+        """What was observed, as arguments of `solve`, `audit` and others."""
+        return {"labels": self.labels, "groups": self.groups, "propensity_weights": self.propensity_weights}
+
+    def check_propensity_weights(self, stated: Mapping[str, Any]) -> None:
+        """Raise an error if weights of observed rows are stated and have no effect."""
+        if "propensity_weights" in stated and not self.seen_rows:
+            raise OptionError(
+                "--propensity-weights needs rows in memory: scanned rows must be labeled; pass --in-memory"
+                if self.scanned
+                else "--propensity-weights has no effect: no label or group is missing"
+            )
+
+    def describe(self, problem: Problem) -> Evidence:
+        """Return rows with the classes and the groups of all."""
+        return self.source.survey(problem).evidence if self.scanned else self.evidence
+
+    def sample(self, policy: Policy) -> InputRows:
+        """Return rows for a report: all that are in memory, or a sample of those that are scanned."""
+        if not self.scanned:
+            return self
+        found = self.source.sample(SAMPLE_ROWS, values=list_group_values(policy))
+        if len(found.evidence) == SAMPLE_ROWS:
+            remark(f"the report goes by a random sample of {SAMPLE_ROWS:,} rows")
+        return InputRows(found.evidence, self.columns, found.labels, found.groups)
+
+    def measure(self, policy: Policy) -> Measured:
+        """Return what the policy costs on these rows."""
+        objective, space = policy.problem.minimize, policy.action_space
+        if self.scanned:
+            rows = self.source.survey(policy.problem)
+            seen = observe(rows.evidence) if rows.observed is None else rows.observed
+            return Measured(*compare_scanned_costs(policy, rows), is_observed(objective, seen, space))
+        seen = observe(policy.calibrate(self.evidence), **self.outcomes)
+        probabilities = policy.probabilities(self.evidence)
+        without = solve_without_rules(policy, self.evidence, **self.outcomes)
+        costs = compare_costs(policy, seen, probabilities=probabilities, without_rules=without)
+        referred = measure_referred(probabilities, space, self.evidence)
+        return Measured(len(self.evidence), costs, referred, is_observed(objective, seen, space))
+
+
+def open_rows(path: Path, columns: Columns, asked: bool | None, progress: scan.Watcher | None) -> InputRows:
+    """Return the rows of a table to fit: in memory or scanned, as was asked, or as they fit in memory.
+
+    Parameters
+    ----------
+    path : Path
+        of the table.
+    columns : Columns
+        of its columns.
+    asked : bool, optional
+        whether the rows are to be scanned.
+    progress : callable, optional
+        called after each part of a pass.
+    """
+    if asked is None:
+        names = list(dict.fromkeys([*columns.needed, *columns.outcomes]))
+        if scanned := _is_large(open_columns(path, columns), names):
+            remark(f"{name_table(path)} is too large to be read at once: its rows are scanned (--in-memory)")
+    else:
+        scanned = asked
+    if scanned:
+        return InputRows(
+            scan.scan(path, replace(columns, propensity_weights=None), progress=progress), columns
+        )
+    return read_rows(path, columns, {}, Reading("scan them: --scan", unlimited=asked is False))
+
+
+def list_group_values(policy: Policy) -> dict[str, Sequence[Any]]:
+    """Return the values of each attribute that the policy knows."""
+    return {name: attribute.values for name, attribute in policy.feature_map.attributes.items()}
+
+
+@dataclass(frozen=True)
+class Previous:
+    """The earlier policy that a rule compares decisions with."""
+
+    policy: Policy
+    by_id: bool  # whether its decisions are those that ids drew
+
+    def mark(self, evidence: Evidence, ids: Any) -> Evidence:
+        """Return the rows with what it costs to decide otherwise."""
+        if self.by_id and ids is None:
+            raise OptionError(
+                "changes since the earlier policy are counted by id: name the column with --id-column"
+            )
+        return self.policy.mark_changes(evidence, ids=ids if self.by_id else None)
+
+
+def load_previous(path: Path | None, policy: Policy) -> Previous | None:
+    """Return the policy of --previous, or raise if it has no effect or is not the one of the fit."""
+    if path is None:
+        return None
+    if CHANGED not in policy.problem.arrays:
+        raise OptionError("--previous has no effect: the policy has no rule on changed decisions")
+    earlier, known = Policy.load(path), policy.card.previous
+    if known and known["policy"] != earlier.digest:
+        raise OptionError(
+            f"--previous {path}: changes were counted since another policy (hash "
+            f"{known['policy'][:12]}, not {earlier.digest[:12]})"
+        )
+    return Previous(earlier, bool(known.get("by_id", False)))
+
+
+def read_rows(
+    path: Path,
+    columns: Columns,
+    groups: Mapping[str, Sequence[Any]],
+    reading: Reading = _READING,
+    previous: Previous | None = None,
+) -> InputRows:
+    """Return the rows of a table in memory, which need not have the labels and true groups of the fit.
+
+    With a previous policy, decisions other than its own are marked.
+    """
+    file = open_columns(path, columns, groups)
+    observed = {name: column for name, column in columns.true_groups.items() if column in file.names}
+    extra = [
+        *observed.values(),
+        *(name for name in (columns.label, columns.propensity_weights) if name in file.names),
+    ]
+    table = reading.read(file, list(dict.fromkeys([*columns.needed, *extra])))
+    if not len(table):
+        raise EvidenceError(f"{path} has no rows")
+    seen = {
+        column: int((~as_partial_vector(table[column], column)[1]).sum())
+        for column in extra
+        if column != columns.propensity_weights
+    }
+    for column in [column for column, count in seen.items() if not count]:
+        remark(f"{name_table(path)}: the column {column!r} has no values; it is not read")
+    partly = {column: count for column, count in seen.items() if 0 < count < len(table)}
+    evidence = _make_evidence(table, file, columns)
+    if previous is not None:
+        ids = None if columns.id is None else reading.read(file, [columns.id])[columns.id]
+        evidence = previous.mark(evidence, ids)
+    groups = {name: table[column] for name, column in observed.items() if seen[column]}
+    weights = table[columns.propensity_weights] if partly and columns.propensity_weights in extra else None
+    labels = table[columns.label] if seen.get(columns.label or "") else None
+    return InputRows(evidence, columns, labels, groups or None, weights, partly)
+
+
+def _make_evidence(table: Any, file: TableFile, columns: Columns) -> Evidence:
+    """Return evidence of all rows; an error names the one of several files that it is about."""
+    try:
+        evidence = columns.evidence(table)
+    except EvidenceError as problem:
+        _check_files(file, columns)
+        problem.add_place(file.path)
+        raise
+    labels = [name for name in table.column_names if name == columns.label]
+    if any({*table[name].unique().to_pylist()} - {*evidence.classes, None} for name in labels):
+        _check_files(file, columns, labels)
+    return evidence
+
+
+def _check_files(file: TableFile, columns: Columns, labels: Sequence[str] = ()) -> None:
+    """Raise an error about the first of several files that is wrong alone: rows are counted in it."""
+    names = list(dict.fromkeys([*columns.needed, *labels]))
+    for part in file.split(names) if len(file.files) > 1 else ():
+        rows = part.read(names)
+        try:
+            if len(rows):
+                observe(columns.evidence(rows), *(rows[label] for label in labels))
+        except EvidenceError as problem:
+            problem.add_place(part.path)
+            raise
+
+
+def read_ids(path: Path, columns: Columns, groups: Mapping[str, Sequence[Any]]) -> Any:
+    """Return the ids of a table, or None if it has no column of ids."""
+    return None if columns.id is None else open_columns(path, columns, groups).read([columns.id])[columns.id]
+
+
+def read_outcomes(
+    path: Path,
+    texts: Sequence[str] | None,
+    problem: Problem,
+    classes: Sequence[Any],
+    reading: Reading = _READING,
+) -> dict[str, Any]:
+    """Return what custom costs turned out to be, by NAME=PATTERN, NAME=COLUMN,COLUMN or NAME=known."""
+    outcomes: dict[str, Any] = {}
+    for name, stated in parse_pairs(texts, "--outcomes").items():
+        if name not in problem.arrays:
+            raise OptionError(f"--outcomes {name}: no rule refers to custom({name!r})")
+        if stated == KNOWN:
+            outcomes[name] = KNOWN
+            continue
+        actions = problem.action_space(tuple(classes)).actions
+        parts = stated.split(",")
+        given = parts if len(parts) > 1 else stated
+        columns = order_columns(given, TableFile(path).names, actions, f"--outcomes {name}")
+        table = reading.read(TableFile(path, numbers=columns), columns)
+        outcomes[name] = np.column_stack([table[column].to_numpy() for column in columns])
+    return outcomes
+
+
+def parse_limits(texts: Sequence[str] | None, problem: Problem) -> dict[str, tuple[float, float]]:
+    """Return the least and the most that custom costs can be, of NAME=LEAST:MOST."""
+    limits: dict[str, tuple[float, float]] = {}
+    for text in texts or ():
+        name, _, ends = text.partition("=")
+        if name not in problem.arrays:
+            raise OptionError(f"--limit {text}: no rule refers to custom({name!r})")
+        if name in limits:
+            raise OptionError(f"--limit {name} is given twice")
+        try:
+            low, high = map(float, ends.split(":"))
+        except ValueError:
+            raise OptionError(f"--limit is NAME=LEAST:MOST, not {text!r}") from None
+        if check_number(low, f"the least of {name}") > check_number(high, f"the most of {name}"):
+            raise OptionError(f"--limit {text}: the least is above the most")
+        limits[name] = (low, high)
+    return limits
+
+
+def read_held_out(
+    path: Path | None,
+    columns: Columns,
+    problem: Problem,
+    classes: Sequence[Any],
+    groups: Mapping[str, Sequence[Any]],
+    *,
+    outcomes: Sequence[str] | None,
+    limits: Mapping[str, tuple[float, float]],
+    largest_weight: float | None,
+    reading: Reading = _READING,
+    previous: Previous | None = None,
+) -> HeldOut | None:
+    """Return held-out rows, with what is known of their costs and weights; None if there is no table."""
+    if path is None:
+        return None
+    found = read_outcomes(path, outcomes, problem, classes, reading)
+    rows = read_rows(path, columns, groups, reading, previous)
+    return HeldOut(
+        rows.evidence, **rows.outcomes, outcomes=found, limits=limits, largest_weight=largest_weight
+    )
+
+
+def find_fitting_columns(
+    path: Path, rules: RulesFile, stated: Mapping[str, Any], without: Sequence[str] = ()
+) -> tuple[Columns, list[str]]:
+    """Return the columns of a table for the rules of a file, and what was guessed, which is remarked."""
+    return _find(merge_columns(rules.columns, stated), TableFile(path).names, path, rules.problem, without)
+
+
+def merge_columns(file: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Return columns by role, as a file and the command line state them; this goes first, name by name."""
+    merged, scores = {**file, **flags}, flags.get("probabilities", "")
+    if "positive" not in flags and ("*" in scores if isinstance(scores, str) else len(scores) > 1):
+        merged.pop("positive", None)  # several columns are stated instead of that of one class
+    for role, others in {
+        "groups": ("group_probabilities",),
+        "group_probabilities": ("groups",),
+        "true_groups": ("groups",),
+        "joint": ("groups",),
+        "references": (),
+    }.items():
+        if role in file:
+            instead = [name for other in others for name in flags.get(other, ())]
+            kept = {name: column for name, column in as_mapping(file[role]).items() if name not in instead}
+            merged[role] = {**kept, **as_mapping(flags.get(role))}
+    return merged
+
+
+def _find(
+    stated: Mapping[str, Any], names: Sequence[str], path: Path, problem: Problem, without: Sequence[str]
+) -> tuple[Columns, list[str]]:
+    """Return the columns of a table, and what was guessed, which is remarked."""
+    try:
+        if stated.get("positive") is not None and not stated.get("classes"):
+            stated = {**stated, **_read_classes(stated, names, path)}
+        columns, guessed = find_columns(stated, names, problem, without)
+    except EvidenceError as trouble:
+        trouble.add_place(path)
+        raise
+    for guess in guessed:
+        remark(f"{name_table(path)}: {guess}")
+    return columns, guessed
+
+
+def _read_classes(stated: Mapping[str, Any], names: Sequence[str], path: Path) -> dict[str, Any]:
+    """Return the two classes of one column of scores: the true labels, if there are any."""
+    label: str = stated.get("label") or next((name for name in OBVIOUS_LABELS if name in names), "")
+    if label not in names:
+        return {}
+    seen: dict[Any, None] = {}
+    for batch in TableFile(path, values={label: ()}).batches([label]):
+        seen |= dict.fromkeys(batch.column(label).unique().to_pylist())
+        if len(seen) > MAX_CLASSES:
+            break
+    classes = [value for value in seen if value is not None]
+    if len(classes) != 2 or match_value(str(stated["positive"]), classes) is None:
+        raise EvidenceError(
+            f"positive is one of the two classes, not {stated['positive']!r}: the column {label!r} has "
+            f"{shorten(classes)}"
+        )
+    return {"classes": sorted(classes, key=str)}
+
+
+def find_policy_columns(
+    policy: Policy,
+    path: Path,
+    stated: Mapping[str, Any],
+    *,
+    deciding: bool = False,
+    names: Sequence[str] | None = None,
+    others: RulesFile | None = None,
+    previous: Previous | None = None,
+    changes: bool = True,
+    quiet: bool = False,
+) -> Columns:
+    """Return the columns that the policy was fitted on, or what the command line states instead.
+
+    Parameters
+    ----------
+    policy : Policy
+    path : Path
+        of the table.
+    stated : dict
+        columns by role, as the command line states them.
+    deciding : bool
+        whether the rows are decided, which needs neither outcomes nor weights.
+    names : sequence of str, optional
+        the columns, if there is no table.
+    others : RulesFile, optional
+        rules that are judged instead of the policy's own, and what their file states of columns.
+    previous : Previous, optional
+        the policy that changed decisions are read off, instead of columns.
+    changes : bool
+        whether changed decisions are read at all.
+    quiet : bool
+        whether nothing is remarked of labels that are not there.
+    """
+    for role, flag in (("groups", "--group"), ("group_probabilities", "--group-probabilities")):
+        for name in stated.get(role, ()) if deciding else ():
+            if name not in policy.problem.attributes:
+                raise OptionError(f"{flag} {name} has no effect: the policy decides without {name}")
+    names = TableFile(path).names if names is None else names
+    problem = policy.problem if others is None else join_problems(policy.problem, others.problem)
+    remembered = _recall_columns(policy, path, names, stated, deciding, quiet)
+    if previous is not None or not changes:
+        problem = problem.with_rules([rule for rule in problem.rules if not counts_changes(rule)])
+        remembered["costs"] = {k: v for k, v in remembered.get("costs", {}).items() if k != CHANGED}
+    without = ["label", "weight", "propensity_weights"] if deciding else []
+    if policy.card.columns and not (remembered.get("weight") or stated.get("weight")):
+        without.append("weight")  # rows count alike, as they did in the fit
+
+    def keep(name: str, one: Any) -> bool:
+        """Return whether a group is needed; if no rule refers to it, it may be missing."""
+        used = [one] if isinstance(one, str) else list(one.values())
+        return name in problem.attributes or (not deciding and all(column in names for column in used))
+
+    for role in ("groups", "group_probabilities"):
+        groups = as_mapping(remembered.get(role))
+        remembered[role] = {name: one for name, one in groups.items() if keep(name, one)}
+    joint = as_mapping(remembered.get("joint"))
+    remembered["joint"] = {n: one for n, one in joint.items() if n in remembered["group_probabilities"]}
+    if others is not None:
+        remembered |= merge_columns(remembered, others.columns)
+    columns, _ = _find(merge_columns(remembered, stated), names, path, problem, without)
+
+    # Joint probabilities follow the order of the policy's values.
+    ordered = dict(columns.groups)
+    for name, attribute in policy.feature_map.attributes.items():
+        if not attribute.known and isinstance(one := columns.groups.get(name), Mapping):
+            if missing := [value for value in attribute.values if value not in one]:
+                raise EvidenceError(f"{name} has no column for {missing[0]!r}, which the policy knows")
+            ordered[name] = {value: one[value] for value in attribute.values}
+    return replace(columns, groups=ordered)
+
+
+def _recall_columns(
+    policy: Policy, path: Path, names: Sequence[str], stated: Mapping[str, Any], deciding: bool, quiet: bool
+) -> dict[str, Any]:
+    """Return columns by role, as the policy states them, or as they would be named if it states none."""
+    if policy.card.columns:
+        fitted = Columns.from_dict(policy.card.columns)
+        fitted = fitted.without_outcomes() if deciding else fitted
+        for what, name in (("label", fitted.label), ("id", fitted.id), ("weight", fitted.weights)):
+            news = not (deciding or (quiet and what == "label"))
+            if name is not None and name not in names and what not in stated and news:
+                remark(f"{name_table(path)}: there is no column {name!r}, the {what} of the fitted table")
+        return fitted.restate(names)
+    attributes = policy.feature_map.attributes.items()
+    guessed = {name: {v: f"{name}_{v}" for v in a.values} for name, a in attributes if not a.known}
+    return {
+        "classes": list(policy.action_space.classes),
+        "groups": [name for name, a in attributes if a.known and name in names],
+        "group_probabilities": {n: one for n, one in guessed.items() if {*one.values()} <= {*names}},
+    }
+
+
+def join_problems(own: Problem, other: Problem) -> Problem:
+    """Return a problem with the rules of both, each once: it refers to the columns of both."""
+    rules = {str(rule): rule for rule in (*own.rules, *other.rules)}
+    decisions = own.kind if isinstance(own.decisions, str) else own.decisions
+    return Problem(own.minimize, list(rules.values()), own.classes, decisions, own.reject)

@@ -1,0 +1,284 @@
+"""Rates of every group before and after, whose decisions changed, and a comparison with an earlier policy."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from bylaw._base.typing import Floats
+from bylaw.report.action_words import name_action, title_action
+from bylaw.report.context import ReportContext
+from bylaw.report.rows import Cell, Partition
+from bylaw.view.charts import Scale, draw_axis, draw_bar, draw_dots, fit_scale
+from bylaw.view.html import Html, fold, join, make_page_table, make_section, tag
+from bylaw.view.numbers import (
+    capitalize,
+    format_amount,
+    format_percent,
+    format_points,
+    pluralize,
+    round_number,
+    shorten,
+)
+from bylaw.view.sentences import find_unit
+
+_MOST_CHARTS, _MOST_ACTIONS, _MOST_LINES = 6, 12, 60
+_LEAST_FLOW = 5e-5  # a smaller share of cases is printed as zero
+_NAME = 60  # characters of a group or action
+_CHART = tag("span", "Chart", class_="unseen")
+
+
+class _Chart(NamedTuple):
+    """A rate of every group of a partition, before and after."""
+
+    title: str
+    is_mistake: bool  # or how often an action is taken: charts of the same kind have the same scale
+    lines: list[tuple[Cell, float, float]]
+
+
+def write_before_and_after(context: ReportContext) -> Html:
+    """Return how often each decision is taken in every group, by your model and by the policy."""
+    rows = context.judged
+    partitions = rows.partitions or (Partition("all cases", (rows.all_rows,), 0, False),)
+    charts = [_list_charts(partition, context) for partition in partitions]
+    scales = {
+        kind: _fit_scale([one for part in charts for one in part if one.is_mistake is kind])
+        for kind in (True, False)
+    }
+    parts = (
+        [] if rows.partitions else [tag("p", "No groups were given, so these are the rates of all cases.")]
+    )
+    for partition, drawn in zip(partitions, charts, strict=True):
+        parts.append(tag("h3", f"By {partition.name}" if rows.partitions else "All cases"))
+        parts += [_draw_chart(chart, scales[chart.is_mistake]) for chart in drawn]
+        parts += _list_remarks(partition, context, sum(not chart.is_mistake for chart in drawn))
+    lead = (
+        f"How often each {context.words.frequency}, group by group, on {rows.name}, averaged over the "
+        "policy’s random decisions. These charts have one scale, and so have those of mistakes."
+    )
+    before, after = (
+        tag("span", "", class_=f"key {look}", aria_hidden="true") for look in ("before", "after")
+    )
+    legend = tag("p", before, " before: your model ", after, " after: with rules", class_="legend note")
+    return make_section("groups", "Before and after", tag("p", lead), legend, *parts)
+
+
+def _list_charts(partition: Partition, context: ReportContext) -> list[_Chart]:
+    """Return the actions whose rates differ most between groups or change most, and mistakes."""
+    rows, cells = context.judged, partition.cells
+    if not cells:  # all are too small to be shown
+        return []
+    before, after = (
+        np.array([cell.average(of) for cell in cells]) for of in (rows.model, rows.probabilities)
+    )
+    moved = np.abs(after - before).max(axis=0) + np.ptp(before, axis=0)
+    charts = []
+    for a in sorted(np.argsort(-moved, kind="stable")[:_MOST_CHARTS].tolist()):
+        lines = list(zip(cells, before[:, a].tolist(), after[:, a].tolist(), strict=True))
+        charts.append(_Chart(title_action(context.policy.action_space, a), False, lines))
+    costs = [rows.compare_mistakes(cell) for cell in cells]
+    lines = [(cell, c.model, c.policy) for cell, c in zip(cells, costs, strict=True) if c is not None]
+    if len(lines) == len(costs):
+        charts.append(_Chart(context.words.mistakes.format(measured=context.measurement), True, lines))
+    return charts
+
+
+def _fit_scale(charts: list[_Chart]) -> Scale:
+    """Return a scale for charts of one kind; it leaves out zero if all rates are far from it."""
+    values = [value for chart in charts for _, *pair in chart.lines for value in pair]
+    return fit_scale(values, around_zero=not values or min(values) < 0.35 * max(values))
+
+
+def _list_remarks(partition: Partition, context: ReportContext, shown: int) -> list[Html]:
+    """Return what is not drawn, and which groups are predicted."""
+    remarks, few = [], context.judged.min_cell
+    if more := len(context.policy.actions) - shown:
+        actions = pluralize(more, f"more {context.words.action}")
+        remarks.append(f"Not drawn: {actions}, with smaller differences and changes.")
+    if partition.left_out:
+        reason = (
+            f" Groups of fewer than {few} cases, and one beside them, are never shown." if few > 1 else ""
+        )
+        remarks.append(f"Not drawn: {pluralize(partition.left_out, 'smaller group')}.{reason}")
+    if partition.is_predicted:
+        remarks.append(
+            f"The true {partition.name} of these cases is not known here: the rates use its probabilities. "
+            "Where it is given (groups=, or a column of true groups), they are as observed."
+        )
+    return [tag("p", " ".join(remarks), class_="note")] if remarks else []
+
+
+def _draw_chart(chart: _Chart, scale: Scale) -> Html:
+    """Return a table with a chart in its second column."""
+    lines = []
+    for cell, before, after in chart.lines:
+        shares = format_percent(before), format_percent(after)
+        title = f"{cell.name}: {shares[0]} before, {shares[1]} after"
+        lines.append([_name_cell(cell.name, cell), draw_dots(title, before, after, scale), *shares])
+    heads = ["Group", join([draw_axis(scale, "share"), _CHART]), "Before", "After"]
+    return make_page_table(chart.title, heads, lines, "chart")
+
+
+def _name_cell(name: str, cell: Cell) -> Html:
+    """Return the name of a group, and how many cases it has."""
+    return join([shorten(name, _NAME), tag("span", cell.size, class_="size")], " ")
+
+
+def write_affected(context: ReportContext) -> Html:
+    """Return whose decisions change, and from what to what."""
+    lead = (
+        f"{context.words.change} Shares are averages over the policy’s random decisions, on "
+        f"{context.judged.name}."
+    )
+    content = [_tabulate_groups(context)]
+    if context.policy.action_space.exclusive:
+        content += [_tabulate_answers(context), _tabulate_flows(context)]
+    else:
+        content.append(_tabulate_sizes(context))
+    return make_section("affected", "Who is affected", tag("p", lead), *content)
+
+
+def _make_bar(name: str, share: float, most: float, of: str = "changed") -> list[Html | str]:
+    """Return the cells of a chart of shares: a bar, and the number."""
+    number = format_percent(share)
+    return [draw_bar(f"{name}: {number} {of}", share / most if most else 0.0), number]
+
+
+def _tabulate_groups(context: ReportContext) -> Html:
+    """Return the share of changed decisions in each group, and the most common change."""
+    rows, exclusive = context.judged, context.policy.action_space.exclusive
+    cells = [(rows.all_rows, "All cases")]
+    cells += [(cell, f"{part.name}: {cell.name}") for part in rows.partitions for cell in part.cells]
+    shares = [rows.compute_changed_share(cell) for cell, _ in cells]
+    lines = []
+    for (cell, name), share in zip(cells, shares, strict=True):
+        common = [_name_main_move(context, cell)] if exclusive else []
+        lines.append([_name_cell(name, cell), *_make_bar(name, share, max(shares)), *common])
+    heads = ["Group", _CHART, "Changed", *(["Most often"] if exclusive else [])]
+    return make_page_table("Changed decisions by group", heads, lines, "chart wide")
+
+
+def _name_main_move(context: ReportContext, cell: Cell) -> str:
+    moves = _compute_moves(context, cell)
+    before, after = np.unravel_index(int(moves.argmax()), moves.shape)
+    share = float(moves[before, after])
+    return "—" if share < _LEAST_FLOW else f"{_name_move(context, before, after)}, {format_percent(share)}"
+
+
+def _name_move(context: ReportContext, before: np.intp, after: np.intp) -> str:
+    space = context.policy.action_space
+    return f"{name_action(space, int(before))} → {name_action(space, int(after))}"
+
+
+def _compute_moves(context: ReportContext, cell: Cell) -> Floats:
+    """Return the shares of cases whose decision changes, from which to which, (n_actions, n_actions)."""
+    flow = context.judged.compute_flow(cell)
+    return flow - np.diag(np.diag(flow))
+
+
+def _tabulate_answers(context: ReportContext) -> Html:
+    """Return changes among the cases with each decision of your model."""
+    rows = context.judged
+    flow = rows.compute_flow(rows.all_rows)[: len(context.policy.action_space.model_actions)]
+    total = flow.sum(axis=1)
+    changed = total - np.diag(flow)
+    order = [a for a in np.argsort(-changed, kind="stable").tolist() if total[a] > 0]
+    kept = sorted(order[:_MOST_ACTIONS])
+    most = max((float(changed[a] / total[a]) for a in kept), default=0.0)
+    lines = []
+    for a in kept:
+        name = shorten(context.policy.actions[a], _NAME)
+        share = float(changed[a] / total[a])
+        lines.append([name, *_make_bar(name, share, most), format_percent(float(total[a]))])
+    heads = ["Decision of your model", _CHART, "Changed", "Of all cases"]
+    table = make_page_table("Changed decisions by decision of your model", heads, lines, "chart wide")
+    more = len(order) - len(kept)
+    note = tag("p", f"Not shown: {pluralize(more, 'more label')}, where fewer cases change.", class_="note")
+    return join([table, note if more > 0 else None])
+
+
+def _tabulate_flows(context: ReportContext) -> Html:
+    """Return a square table of changes or, if there are many labels, the largest changes."""
+    rows, space = context.judged, context.policy.action_space
+    if len(space.actions) <= _MOST_ACTIONS:
+        names = [name_action(space, place) for place in range(len(space.actions))]
+        flow = rows.compute_flow(rows.all_rows)[: len(space.model_actions)].tolist()
+        title = "From what to what: shares of all cases, by your model (row) and by the policy (column)"
+        return fold("From what to what", _tabulate_square(title, "Your model", names, flow))
+    moves = _compute_moves(context, rows.all_rows)
+    largest = [np.unravel_index(i, moves.shape) for i in np.argsort(-moves, axis=None)[:_MOST_ACTIONS]]
+    lines = [
+        [_name_move(context, *move), format_percent(float(moves[move]))]
+        for move in largest
+        if moves[move] >= _LEAST_FLOW
+    ]
+    title = f"The {pluralize(len(lines), 'largest change', 'largest changes')}, as shares of all cases"
+    return fold("From what to what", make_page_table(title, ["Change", "Share"], lines))
+
+
+def _tabulate_square(title: str, corner: str, names: list[str], shares: list[list[float]]) -> Html:
+    """Return a table of shares from what (down) to what (across)."""
+    lines = [[name, *map(format_percent, line)] for name, line in zip(names, shares, strict=False)]
+    return make_page_table(title, [corner, *names], lines)
+
+
+def _tabulate_sizes(context: ReportContext) -> Html:
+    sizes = context.judged.set_sizes.tolist()
+    lines = []
+    for size, share in enumerate(sizes):
+        more = size == len(sizes) - 1 < len(context.policy.actions)
+        name = f"{size} or more" if more else "none" if size == 0 else str(size)
+        lines.append([name, *_make_bar(name, share, max(sizes), "of the cases")])
+    return make_page_table("How many labels the sets have", ["Labels", _CHART, "Share"], lines, "chart")
+
+
+def write_earlier_policy(context: ReportContext) -> Html | None:
+    """Return rates and costs of an earlier policy on the same cases, and the decisions that change."""
+    compared = context.comparison
+    if compared is None:
+        return None
+    objective, statements = context.policy.problem.minimize, context.policy.problem.rules
+    costs = (compared.cost_before, compared.cost_after)
+    before, after = (format_amount(cost, find_unit(objective)) for cost in costs)
+    lead = (
+        f"Both policies on {pluralize(compared.rows, 'case')}. {format_percent(compared.changed)} of "
+        f"decisions change. {capitalize(context.describe_rate(objective))} is {before} with the earlier "
+        f"policy and {after} with the new one, {compared.measurement}."
+    )
+    if compared.needs_previous:
+        lead += (
+            " The new policy must know what the earlier one would decide: the earlier policy’s file goes "
+            "with it."
+        )
+    sentences = {str(rule): context.write_sentence(rule) for rule in statements}
+    rules = [
+        [sentences[one.statement], *(round_number(value, 4) for value in (one.target, one.before, one.after))]
+        for one in compared.rules[:_MOST_LINES]
+    ]
+    groups = [
+        [
+            f"{shorten(one.attribute)}: {shorten(one.value)}",
+            format_percent(one.rows),
+            format_percent(one.changed),
+            format_points(one.changed - compared.changed),
+        ]
+        for one in compared.list_shown_groups(context.judged.min_cell)[:_MOST_LINES]
+    ]
+    group_heads = ["Group", "Share of cases", "Decisions that change", "Beyond the average"]
+    shares = compared.flows.sum(axis=1) + compared.flows.sum(axis=0)
+    kept = sorted(np.argsort(-shares, kind="stable")[:_MOST_ACTIONS].tolist())
+    names = [title_action(context.policy.action_space, place) for place in kept]
+    title = "From the earlier decision (down) to the new one (across), in shares of all cases"
+    return make_section(
+        "earlier",
+        "Beside the earlier policy",
+        tag("p", lead),
+        make_page_table(
+            "Rules under both policies",
+            ["Rule, by its worst part", "Bound", "Earlier policy", "New policy"],
+            rules,
+        ),
+        make_page_table("Whose decisions change", group_heads, groups) if groups else None,
+        _tabulate_square(title, "", names, compared.flows[np.ix_(kept, kept)].tolist()),
+    )

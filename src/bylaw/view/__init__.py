@@ -1,0 +1,1 @@
+"""Presentation of results: numbers, sentences, charts, HTML and cards."""

@@ -1,0 +1,93 @@
+"""HTML that cannot forget to escape: text is escaped unless it is `Html`, and only `tag` makes `Html`."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+
+from bylaw._base.visible_text import make_visible
+from bylaw.view.colors import Tone
+
+_VOID = {"input", "meta", "br", "hr"}
+SIGNS: dict[Tone, str] = {"good": "✓", "bad": "✕", "open": "?"}
+
+
+class Html(str):
+    """A text that is markup already."""
+
+    __slots__ = ()
+
+
+Content = Html | str | None  # None is left out
+
+
+def escape(text: Content) -> Html:
+    """Return plain text as markup, and markup unchanged."""
+    if text is None:
+        return Html("")
+    return text if isinstance(text, Html) else Html(_escape_text(text))
+
+
+def _escape_text(text: object) -> str:
+    return html.escape(make_visible(str(text), keep="\n\t"), quote=True)
+
+
+def join(parts: Iterable[Content], between: str = "") -> Html:
+    """Join parts of a page, with a text between them."""
+    return Html(escape(between).join(escape(part) for part in parts))
+
+
+def tag(name: str, /, *content: Content, **attributes: object) -> Html:
+    """Return one element.
+
+    Attributes that are None or False are left out, and those that are True have no value. A trailing
+    underscore is dropped (class_), and other underscores become hyphens (aria_label).
+    """
+    written = []
+    for key, value in attributes.items():
+        if value is None or value is False:
+            continue
+        word = key.rstrip("_").replace("_", "-")
+        # Html in an attribute is escaped again: attributes contain no markup.
+        written.append(f" {word}" if value is True else f' {word}="{_escape_text(value)}"')
+    opening = f"<{name}{''.join(written)}>"
+    return Html(opening if name in _VOID else f"{opening}{join(content)}</{name}>")
+
+
+def fold(summary: Content, *content: Content) -> Html:
+    """Return content that is closed at first, below a line that opens it."""
+    return tag("details", tag("summary", summary), *content)
+
+
+def make_list(items: Iterable[Content], class_: str | None = None) -> Html:
+    """Return a list without numbers."""
+    return tag("ul", *(tag("li", item) for item in items), class_=class_)
+
+
+def make_badge(words: str, tone: Tone) -> Html:
+    """Return words with a sign, so that color does not carry the meaning alone."""
+    return tag("span", tag("span", SIGNS[tone], aria_hidden="true"), f" {words}", class_=f"badge {tone}")
+
+
+def make_page_table(
+    caption: Content, heads: Iterable[Content], rows: Iterable[Iterable[Content]], class_: str | None = None
+) -> Html:
+    """Return a table of a page, in which the first cell names its row.
+
+    A table with data scrolls if it is too wide; a table that is a chart, with a class, always fits.
+    """
+    head = tag("tr", *(tag("th", cell, scope="col") for cell in heads))
+    body = [
+        tag("tr", tag("th", first, scope="row"), *(tag("td", cell) for cell in rest)) for first, *rest in rows
+    ]
+    content = tag("caption", caption), tag("thead", head), tag("tbody", *body)
+    if class_:
+        return tag("div", tag("table", *content, class_=class_), class_="drawn")
+    region = {"class_": "scroll", "role": "region", "aria_label": caption, "tabindex": 0}
+    return tag("div", tag("table", *content, class_="data"), **region)
+
+
+def make_section(anchor: str, title: str, *content: Content) -> Html:
+    """Return a section of a page, with its heading."""
+    heading = tag("h2", title, id=f"{anchor}-title")
+    return tag("section", heading, *content, id=anchor, aria_labelledby=f"{anchor}-title")
