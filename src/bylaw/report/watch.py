@@ -20,7 +20,7 @@ from bylaw.view.numbers import (
 )
 from bylaw.view.sentences import describe_rate, find_unit
 
-_MOST_CARDS, _MOST_ROWS = 8, 300
+_MOST_CARDS = 8
 _NARROW = 240.0  # pixels: the width of a plot on a phone
 
 
@@ -163,7 +163,7 @@ def _mark_alarm(one: RuleWatch, field: Field) -> list[Html]:
 
 def _tabulate(ordered: list[RuleWatch], monitor: Monitor) -> Html:
     lines = []
-    for one in ordered[:_MOST_ROWS]:
+    for one in ordered:
         rate, unit = _describe(one, monitor)
         numbers = (one.target, one.estimate, one.lower, one.upper)
         lines.append(
