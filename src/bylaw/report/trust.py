@@ -288,7 +288,7 @@ def _describe_unevenness(lines: Sequence[Reliability]) -> str:
     most = max(line.most_unevenness for line in lines if not line.among)
     if most > CLOSE:
         return (
-            " Among cases of about the same probability there are too few to tell: mean errors of up to "
+            " Among cases of about the same probability there are too few to decide: mean errors of up to "
             f"{format_points(most)} may go unnoticed."
         )
     return f" Among cases of about the same probability they agree within {format_points(most)} on average."

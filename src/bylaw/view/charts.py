@@ -19,7 +19,7 @@ from bylaw.view.numbers import Unit, format_amount, format_percent, format_range
 
 _EDGE = 3.0  # percent of the width left free on both sides
 _LETTER, _GAP = 6.5, 8.0  # pixels: the widest character of a tick, and the space between two ticks
-_NARROW_ROW, _NARROW_PLOT, _NARROW_TRACK = 140.0, 240.0, 330.0  # pixels: widths of charts on a phone
+_NARROW_ROW, NARROW_PLOT, _NARROW_TRACK = 140.0, 240.0, 330.0  # pixels: widths of charts on a phone
 _NARROW_LABEL = 7  # characters at the side of a plot that fit into a narrow column
 _LOOKS: Mapping[str, Mapping[str, object]] = {
     "grid": {"stroke": FAINT},
@@ -335,7 +335,7 @@ def draw_curve(
     if description:
         parts.insert(0, tag("desc", description))
     plot = make_svg(title, *parts, height=240, class_="plot")
-    axis = draw_axis(across, units[0], width=_NARROW_PLOT)
+    axis = draw_axis(across, units[0], width=NARROW_PLOT)
     return field.frame(field.label_ticks(units[1], 6), plot, axis, control, style=style)
 
 
@@ -365,5 +365,5 @@ def draw_reliability(
     diagonal = field.draw_path([(low, low), (1.0, 1.0)], "diagonal")
     grid = [field.draw_level(tick, "grid") for tick in ticks]
     plot = make_svg(title, *grid, *diagonal, *circles, height=field.height)
-    axis = draw_axis(scale, "share", width=_NARROW_PLOT)
+    axis = draw_axis(scale, "share", width=NARROW_PLOT)
     return field.frame([(tick, format_percent(tick)) for tick in ticks], plot, axis)
