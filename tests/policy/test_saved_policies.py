@@ -71,6 +71,6 @@ def test_a_saved_policy_without_newer_terms_has_those_that_can_be_recomputed(nam
 
 def test_a_saved_stream_goes_on_as_it_did():
     stream = Stream.load(SAVED / "stream.json").partial_fit(evidence(4).rows(slice(120, 240)))
-    with pytest.warns(ConvergenceWarning, match=r"'rejected\(\) <= 0.3' is missed most, by 0.329"):
+    with pytest.warns(ConvergenceWarning, match=r"'rejected\(\) <= 0.3' is violated most, by 0.329"):
         policy = stream.policy()
     np.testing.assert_allclose(policy.score_matrix, read_floats(DECIDED["stream"]), atol=1e-10)

@@ -22,7 +22,7 @@ from bylaw import (
     selected,
     solve,
 )
-from bylaw.reductions._alike_actions import find_alike_actions
+from bylaw.reductions._warnings import find_alike_actions
 
 TWO = Evidence(np.random.default_rng(0).dirichlet([0.5, 1], 500), classes=["fraud", "ok"])
 THREE = Evidence(np.random.default_rng(0).dirichlet([1, 1, 1], 500), classes=["fraud", "ok", "other"])
@@ -50,7 +50,7 @@ def test_chance_decides_and_the_advice_ends_it(problem, rows, names):
         before = solve(problem, rows)
     assert len(told) == 1
     assert drawn(before, rows) > 0.4
-    advice = re.search(r"minimise (error\(\)) subject to (?:its rules and )?(.*)$", str(told[0].message))
+    advice = re.search(r"minimize (error\(\)) subject to (?:its rules and )?(.*)$", str(told[0].message))
     again = Problem(parse(advice[1]), [*problem.rules, parse(advice[2])], decisions=problem.decisions)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

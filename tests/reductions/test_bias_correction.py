@@ -268,7 +268,7 @@ def test_rates_that_cannot_be_met_as_observed_are_named():
     rows = Misled(3000)
     useless = Evidence(rows.P, groups={"s": dict(enumerate(np.full((2, 3000), 0.5)))})
     problem = Problem(error(), [demographic_parity("s", tol=0.01)])
-    with pytest.warns(ConvergenceWarning, match=r"given\(s=.*missed by 0\.0\d+ \(.* rows, standard error"):
+    with pytest.warns(ConvergenceWarning, match=r"given\(s=.*violated by 0\.0\d+ \(.* rows, standard error"):
         solve(problem, useless, groups={"s": rows.groups})
 
 
@@ -326,7 +326,7 @@ def test_small_cells_are_named_with_what_they_miss():
     text = str(caught[0].message)
     for rule, rate in small.items():
         assert repr(rule) in text
-        assert rate.excess <= 0 or f"missed by {rate.excess:.3g}" in text
+        assert rate.excess <= 0 or f"violated by {rate.excess:.3g}" in text
     chosen = policy.probabilities(evidence)[:, 1]
     missed = chosen[groups == "few"].mean() - chosen.mean() - 0.05
     assert policy.observed["selected(1).given(g='few') - selected(1) <= 0.05"] == pytest.approx(

@@ -22,7 +22,7 @@ from bylaw import (
     solve,
 )
 from bylaw.program.linear_form import compile_problem
-from bylaw.reductions._shadow_prices import find_least_multipliers
+from bylaw.reductions._policies import find_least_multipliers
 from helpers.generated_rows import Rows
 from helpers.reference import error_loss, one_hot, parity
 

@@ -103,7 +103,7 @@ def test_a_rule_that_only_noise_could_satisfy_is_reported_with_its_size():
         np.column_stack([1 - scores, scores]), groups={"g": {0: np.full(n, 0.5), 1: np.full(n, 0.5)}}
     )
     problem = Problem(error(), [demographic_parity("g", tol=0.01)])
-    with pytest.warns(ConvergenceWarning, match=r"is missed by 0\.0\d+"):
+    with pytest.warns(ConvergenceWarning, match=r"is violated by 0\.0\d+"):
         solve(problem, evidence, groups={"g": groups})
 
 

@@ -23,7 +23,7 @@ from bylaw.program.blocks import make_block
 from bylaw.program.dual import Dual
 from bylaw.program.linear_form import check_options_cost, compile_problem
 from bylaw.program.solution import Solution, Status
-from bylaw.reductions import make_guarantee, warn_of_missed_rules
+from bylaw.reductions import make_guarantee, warn_of_violations
 from bylaw.rows.columns import Columns
 from bylaw.rows.evidence import Evidence, as_evidence, concatenate
 from bylaw.rows.groups import KnownGroup
@@ -182,7 +182,7 @@ class Stream:
         fit = self._fitted().flush()
         solution = fit.solution()
         if fit.excesses is not None:
-            warn_of_missed_rules(fit.form, solution, fit.excesses)
+            warn_of_violations(fit.form, solution, fit.excesses)
         terms, rows = fit.guarantee, (fit.table.make_fingerprint(),)
         return Policy.from_solution(self.problem, fit.form, solution, terms, fingerprints=rows)
 

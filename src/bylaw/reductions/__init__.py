@@ -3,8 +3,8 @@
 from bylaw.reductions._conflicts import Diagnosis, examine, measure_slack
 from bylaw.reductions._fitter import REDUCTIONS, Fitter, Reduction, Task
 from bylaw.reductions._observe import FEW_ROWS
-from bylaw.reductions._policies import make_guarantee, warn_of_missed_rules, warn_of_small_groups
-from bylaw.reductions._vacuous_rules import mark_vacuous_rules
+from bylaw.reductions._policies import make_guarantee
+from bylaw.reductions._warnings import mark_vacuous_rules, warn_of_small_groups, warn_of_violations
 
 __all__ = [
     "FEW_ROWS",
@@ -17,6 +17,6 @@ __all__ = [
     "make_guarantee",
     "mark_vacuous_rules",
     "measure_slack",
-    "warn_of_missed_rules",
     "warn_of_small_groups",
+    "warn_of_violations",
 ]

@@ -1,16 +1,15 @@
-"""Policies whose rules hold with high probability: refits with smaller and smaller margins, each tested on
-rows that were held out.
+"""Rules that hold with high probability: policies from cautious to bold, each tested on held-out rows.
 
-The sequence is fixed before the rows are looked at, and starts with the most cautious policy. A test that
-passes opens the way to the next; the first that fails ends the walk. So one true failure has to be passed
-by mistake for a wrong answer, and the last policy that passed is right with the stated confidence, however
-many were tried.
+The sequence depends on the fitted rows alone, and starts with the most cautious policy. A test that passes
+opens the way to the next; the first that fails ends the sequence. So a wrong answer requires that one policy
+that violates a rule passes its test, and the last policy that passed is right with the stated confidence,
+however many were tried.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -23,7 +22,6 @@ from bylaw.language.expressions import LABEL, Rule
 from bylaw.policy.policy import Policy
 from bylaw.policy.recognition import hash_evidence, shares_rows
 from bylaw.program.solution import Certificate
-from bylaw.reductions._culprits import CLEAR, PROBED, find_culprit
 from bylaw.reductions._observe import CorrectedSolution, Correction, Restate, as_stated
 from bylaw.reductions._policies import fingerprint_rows, make_corrected_policy, predict_actions
 from bylaw.reductions._ratio_rules import RatioRules
@@ -38,33 +36,41 @@ from bylaw.testing import (
     warn_of_copies,
 )
 
-_MARGINS = np.arange(6.0, 0.1, -0.25).tolist()  # in standard errors, from the most cautious policy on
-# Margins of ratio rules, which cannot be too wide: in steps of 3/4, beyond 9 of 32 %. Each takes a fit.
-_RATIO_MARGINS = (*np.arange(0.375, 9.0, 0.75).tolist(), *(9.0 * 1.32 ** np.arange(1, 7)).tolist())
-_PATIENCE = 4  # wider margins in turn that promise no clearer test
-_TIGHTEST = 0.9  # of its level is taken from a ratio rule at most
+PROBED = (6.0, 4.0, 2.5, 1.5, 1.0, 0.5)  # margins in standard errors that are tried, from the widest
+CLEAR = 1.0  # clearness at which a rule is expected to pass its test
 
-
-# From a correction, its solution and, where it tightens rules, `Restate`, to what is tested.
+# Return what is tested of a correction and its solution, restated if the rules were tightened.
 Finish = Callable[..., CorrectedSolution]
 
 
 class _Candidate(NamedTuple):
+    """A policy to be tested."""
+
     margin: float
-    correction: Correction  # whose policies `found` is one of
-    found: CorrectedSolution
+    correction: Correction
+    solved: CorrectedSolution
     restate: Restate = as_stated
 
 
 class _Failure(NamedTuple):
+    """A rule whose test did not pass."""
+
     rule: str
     p_value: float
     rows_needed: float
 
 
 def certify(correction: Correction, held_out: Evidence, confidence: float, finish: Finish) -> Policy:
-    """Return the least cautious policy that the held-out rows certify. `finish` makes what is tested of what
-    was found, such as deterministic decisions."""
+    """Return the least cautious policy that the held-out rows certify.
+
+    Parameters
+    ----------
+    correction : Correction
+    held_out : Evidence
+    confidence : float
+    finish : callable
+        turns a solution into what is tested, such as deterministic decisions.
+    """
     delta, accepted, failure = 1 - confidence, None, None
     feature_map = correction.dual.form.feature_map
     outcome = observe(feature_map.admit(held_out))
@@ -77,13 +83,12 @@ def certify(correction: Correction, held_out: Evidence, confidence: float, finis
     warn_of_copies(hashed)
     options = feature_map.action_space.options
     expanded = correction.problem.expand(outcome.classes, outcome.group_values, options)
-    rules = [found.rule for found in expanded]
+    rules = [one.rule for one in expanded]
     for tried, candidate in enumerate(_list_candidates(correction, len(outcome), delta)):
-        found = finish(candidate.correction, candidate.found, candidate.restate)
-        candidate = candidate._replace(found=found)
+        solved = finish(candidate.correction, candidate.solved, candidate.restate)
         sample = DecidedRows(
             outcome,
-            predict_actions(found.dual, found.solution.multipliers, held_out),
+            predict_actions(solved.dual, solved.solution.multipliers, held_out),
             feature_map.action_space,
             labelled=LABEL in outcome.observed,
             limits=check_limits(held_out.limits, outcome),
@@ -93,131 +98,116 @@ def certify(correction: Correction, held_out: Evidence, confidence: float, finis
         if failure is not None:
             break
         certificate = Certificate(confidence, len(outcome), candidate.margin, tried + 1, p_value)
-        accepted = candidate, certificate
+        accepted = candidate.correction, solved, certificate
     if accepted is not None:
-        candidate, certificate = accepted
-        policy = make_corrected_policy(candidate.correction, candidate.found)
+        accepted_correction, solved, certificate = accepted
+        policy = make_corrected_policy(accepted_correction, solved)
         return replace(policy, certificate=certificate, fingerprints=hashed.join(policy.fingerprints))
     assert failure is not None
-    raise _explain(correction, failure, len(outcome), confidence)
-
-
-def _explain(
-    correction: Correction, failure: _Failure, n_held_out: int, confidence: float
-) -> UncertifiedError:
-    """With the rule that takes the room, which need not be the one that was tested first."""
     rule, p_value, needed = failure
     conflict: tuple[str, ...] = ()
     if correction.ratios is None:
-        noise = correction.dual.n_rows / n_held_out
-        widths = partial(_measure_widths, correction, delta=1 - confidence)
-        if (culprit := find_culprit(correction, widths, noise, n_held_out)) is not None:
-            rule, conflict, needed = culprit
-    return UncertifiedError(rule, p_value, needed, n_held_out, confidence, conflict)
+        culprit = _CulpritSearch(correction, len(outcome), delta).find()
+        rule, conflict, needed = culprit or (rule, conflict, needed)
+    raise UncertifiedError(rule, p_value, needed, len(outcome), confidence, conflict)
 
 
 def _list_candidates(correction: Correction, n_held_out: int, delta: float) -> Iterator[_Candidate]:
-    """List policies from cautious to bold, in an order that depends on the fitted rows alone."""
-    noise = correction.dual.n_rows / n_held_out
-    ratios = correction.ratios
+    """Yield policies from cautious to bold, in an order that depends on the fitted rows alone."""
+    noise, ratios = correction.dual.n_rows / n_held_out, correction.ratios
     if ratios is None:
         yield from _list_margins(correction, noise, delta)
     else:
-        yield from _list_levels(correction, ratios, noise, delta)
+        # Any sequence is valid. Tighten levels as predicted first, with one convex problem each; as observed,
+        # which needs many, only if no policy is expected to pass.
+        for as_predicted in (True, False):
+            clearness, candidates = _tighten_levels(correction, ratios, noise, delta, as_predicted)
+            if clearness >= CLEAR:
+                break
+        yield from candidates
     yield _Candidate(0.0, correction, correction.plain)
 
 
 def _list_margins(correction: Correction, noise: float, delta: float) -> Iterator[_Candidate]:
-    """From the widest margin down; where a rule cannot have a margin, the others still can. Where margins as
-    wide leave too little of each other, from the one whose test the fitted rows lead to expect the clearest.
+    """Yield policies with smaller and smaller margins.
+
+    If the widest margins leave too little room to each other, begin with the one whose test is expected to be
+    the clearest.
     """
-    start, found = _find_start(correction, noise, delta)
-    most = found.target
-    yield _Candidate(start, correction, found)
-    for margin in [margin for margin in _MARGINS if margin < start]:
-        found = correction.fit(margin, held_out=noise, begin=found.solution.multipliers, most=most)
-        yield _Candidate(margin, correction, found)
-
-
-def _find_start(correction: Correction, noise: float, delta: float) -> tuple[float, CorrectedSolution]:
-    """The most cautious policy, and its margin."""
-    tried = []
+    probes = []
     for margin in PROBED:
-        found = correction.fit(margin, held_out=noise)
-        clearness = _predict_clearness(correction, found, noise, delta)
-        tried.append((clearness, margin, found))
+        solved = correction.fit(margin, held_out=noise)
+        clearness = _predict_clearness(correction, solved, noise, delta)
+        probes.append((clearness, margin, solved))
         if clearness >= CLEAR:
             break
-    _, margin, found = max(tried, key=lambda one: one[:2])
-    return margin, found
-
-
-def _list_levels(correction: Correction, ratios: RatioRules, noise: float, delta: float) -> list[_Candidate]:
-    """With the levels of ratio rules tightened by so many standard errors of the ratio, and margins of the
-    other rules. The tighter a level, the fewer rows may be left to show that the rule holds: the first is the
-    candidate that the fitted rows lead to expect the clearest test of.
-
-    Any sequence will do, if only it gets clear enough. So levels are tightened as predicted first, one convex
-    problem each; as observed, which takes many, only where none of these is expected to pass."""
-    for as_predicted in (True, False):
-        clearness, listed = _tighten_levels(correction, ratios, noise, delta, as_predicted)
-        if clearness >= CLEAR:
-            break
-    return listed
+    _, start, solved = max(probes, key=lambda probe: probe[:2])
+    most = solved.target
+    yield _Candidate(start, correction, solved)
+    for margin in np.arange(start - 0.25, 0.1, -0.25).tolist():
+        solved = correction.fit(margin, held_out=noise, begin=solved.solution.multipliers, most=most)
+        yield _Candidate(margin, correction, solved)
 
 
 def _tighten_levels(
-    correction: Correction,
-    ratios: RatioRules,
-    noise: float,
-    delta: float,
-    as_predicted: bool,
+    correction: Correction, ratios: RatioRules, noise: float, delta: float, as_predicted: bool
 ) -> tuple[float, list[_Candidate]]:
-    """Return the clearness of the first candidate, and all candidates from the first on."""
-    _, whole = ratios.measure(correction, correction.dual, correction.begin)
+    """Return policies with tighter and tighter levels of ratio rules, and the clearness of the first.
+
+    The margins of other rules are as wide. The tighter a level, the fewer rows may be left to show that the
+    rule holds: the first policy is the one whose test is expected to be the clearest.
+    """
+    _, denominators = ratios.measure(correction, correction.dual, correction.begin)
     unit = np.where(correction.exact, math.sqrt(1 + noise) * correction.errors.observed, 0.0)
-    shares = np.divide(unit, whole, out=np.zeros_like(unit), where=ratios.chosen & (whole > 0))
+    usable = ratios.chosen & (denominators > 0)
+    shares = np.divide(unit, denominators, out=np.zeros_like(unit), where=usable)
     others = np.where(ratios.chosen, 0.0, 1.0)
-    begin, listed, kept, best = correction.begin, [], 0, -math.inf
-    for margin in _RATIO_MARGINS:
-        tightening = np.minimum(margin * shares, _TIGHTEST)
+    begin, candidates, n_kept, best = correction.begin, list[_Candidate](), 0, -math.inf
+    for margin in (*np.arange(0.375, 9.0, 0.75).tolist(), *(9.0 * 1.32 ** np.arange(1, 7)).tolist()):
+        tightening = np.minimum(margin * shares, 0.9)
         tightened = ratios.tighten(correction, tightening)
         target = correction.make_target(margin if others.any() else 0.0, noise).cut(others)
         if as_predicted:
             bounds = tightened.dual.form.bounds - target.margins
-            found = tightened.describe(tightened.run(tightened.dual.with_bounds(bounds), begin))
+            solved = tightened.describe(tightened.run(tightened.dual.with_bounds(bounds), begin))
         else:
-            found = tightened.hold(target, begin)
+            solved = tightened.hold(target, begin)
         restate = partial(ratios.restate, tightened, tightening)
-        begin = found.solution.multipliers
-        clearness = _predict_clearness(tightened, restate(found), noise, delta)
-        listed.append(_Candidate(margin, tightened, found, restate))
+        begin = solved.solution.multipliers
+        clearness = _predict_clearness(tightened, restate(solved), noise, delta)
+        candidates.append(_Candidate(margin, tightened, solved, restate))
         if clearness > best:
-            best, kept = clearness, len(listed)
-        elif len(listed) - kept >= _PATIENCE:
+            best, n_kept = clearness, len(candidates)
+        elif len(candidates) - n_kept >= 4:  # wider margins do not make the test clearer
             break
-    return best, listed[:kept][::-1]
+    return best, candidates[:n_kept][::-1]
 
 
-def _predict_clearness(correction: Correction, found: CorrectedSolution, noise: float, delta: float) -> float:
-    """Compute how far inside its bound the least clear rule is expected to be, over the width of a bound on
-    the held-out rows: above one, the test is expected to pass. Of the observed and the predicted rate the
-    less favorable one counts, since the policy was chosen for the observed rates of these rows."""
-    excess = np.maximum(found.rates.observed, found.rates.predicted)
-    return float((-excess / _measure_widths(correction, found, noise, delta)).min())
+def _predict_clearness(
+    correction: Correction, solved: CorrectedSolution, noise: float, delta: float
+) -> float:
+    """Return how far inside its bound the least clear rule is, over the width of a bound on held-out rows.
+
+    Above one, the test is expected to pass. The less favorable of the observed and the predicted rate counts,
+    because the policy was chosen for the observed rates of these rows.
+    """
+    excess = np.maximum(solved.rates.observed, solved.rates.predicted)
+    return float((-excess / _measure_widths(correction, solved, noise, delta)).min())
 
 
-def _measure_widths(correction: Correction, found: CorrectedSolution, noise: float, delta: float) -> Floats:
-    """(M,): of a Bernstein bound on the held-out rows."""
-    errors = correction.uncertainty.standard_errors(found.solution.multipliers, found.dual.beta).observed
+def _measure_widths(correction: Correction, solved: CorrectedSolution, noise: float, delta: float) -> Floats:
+    """Return the widths of Bernstein bounds on the held-out rows, (M,)."""
+    errors = correction.uncertainty.standard_errors(solved.solution.multipliers, solved.dual.beta).observed
     effort = -math.log(delta)
-    fewest = effort * noise / (correction.counts * found.dual.form.scales)
+    fewest = effort * noise / (correction.counts * solved.dual.form.scales)
     return math.sqrt(2 * effort * noise) * errors + fewest
 
 
 def _test(rules: Sequence[Rule], rows: DecidedRows, delta: float) -> tuple[float, _Failure | None]:
-    """The largest p-value of all rules, or the first rule found that is not certain enough; those likeliest
-    to fail come first."""
+    """Return the largest p-value of all rules and the first failure, if there is one.
+
+    Rules that are the likeliest to fail are tested first, and none after a failure.
+    """
     tests = []
     for rule in rules:
         test = rows.test(rule)
@@ -233,3 +223,71 @@ def _test(rules: Sequence[Rule], rows: DecidedRows, delta: float) -> tuple[float
             needed = len(rows.observed) * ((upper - estimate) / estimate) ** 2 if estimate < 0 else math.inf
             return largest, _Failure(name, p_value, needed if needed < MOST_ROWS else math.inf)
     return largest, None
+
+
+class Culprit(NamedTuple):
+    """The rule that leaves no room for the margins of a test."""
+
+    rule: str  # as stated
+    conflict: tuple[str, ...]  # the other rules, as stated, with which it leaves no room
+    rows_needed: float  # held-out rows with which all rules are expected to pass, or infinity
+
+
+class _CulpritSearch:
+    """Policies with margins for some statements only, which show what leaves no room for a test.
+
+    The test that fails names the rule that was tested, which need not be the reason: rules are tightened
+    together, and one whose margin takes all the room leaves the others just satisfied. So each rule is
+    tightened alone, and all rules but one. The fitted rows predict how clear the tests of such policies are.
+    """
+
+    def __init__(self, correction: Correction, n_held_out: int, delta: float) -> None:
+        self.correction, self.n_held_out, self.delta = correction, n_held_out, delta
+        self.places = correction.dual.form.places[: correction.dual.n_rules - correction.spared]
+        self.statements = frozenset(self.places.tolist())
+
+    def find(self) -> Culprit | None:
+        """Return the culprit, or None if there is room for all margins."""
+        every = self.statements
+        if self._measure_clearness(every) >= CLEAR:
+            return None
+        involved = {place for place in every if self._measure_clearness({place}) < CLEAR}
+        if not involved:  # each has room alone: those without whose margin the others have room
+            involved = {place for place in every if self._measure_clearness(every - {place}) >= CLEAR}
+        # Begin with the statement that needs the widest margin, in its own unit.
+        noise, scales = self.correction.dual.n_rows / self.n_held_out, self.correction.dual.form.scales
+        widths = scales * _measure_widths(self.correction, self.correction.plain, noise, self.delta)
+        widths = widths[: len(self.places)]
+        first, *others = sorted(
+            involved or every, key=lambda place: -float(widths[self.places == place].max())
+        )
+        names = [str(self.correction.problem.rules[place]) for place in (first, *others)]
+        return Culprit(names[0], tuple(names[1:]), self._find_rows())
+
+    def _measure_clearness(self, statements: Collection[int], growth: float = 1.0) -> float:
+        """Return how clear the least clear rule of these statements can be in a test on `growth` times the
+        held-out rows, up to the first margin with which it is clear."""
+        correction, noise = self.correction, self.correction.dual.n_rows / (growth * self.n_held_out)
+        tightened = np.zeros(correction.dual.n_rules, bool)
+        tightened[: len(self.places)] = np.isin(self.places, list(statements))
+        best = -math.inf if tightened.any() else math.inf
+        for margin in PROBED:
+            if best >= CLEAR:
+                break
+            most = correction.make_target(margin, noise).cut(tightened.astype(float))
+            solved = correction.fit(margin, held_out=noise, most=most)
+            clearness = -solved.rates.observed / _measure_widths(correction, solved, noise, self.delta)
+            best = max(best, float(clearness[tightened].min()))
+        return best
+
+    def _find_rows(self) -> float:
+        """Return the held-out rows with which all rules are expected to pass; infinity for more than a
+        hundred times those there are."""
+        low, high = 0.0, math.log2(100.0)
+        if self._measure_clearness(self.statements, 2**high) < CLEAR:
+            return math.inf
+        for _ in range(5):
+            middle = (low + high) / 2
+            clear = self._measure_clearness(self.statements, 2**middle) >= CLEAR
+            low, high = (low, middle) if clear else (middle, high)
+        return 2**high * self.n_held_out

@@ -1,13 +1,14 @@
-"""Decisions without chance: multipliers for which the rules hold on the likeliest action of each row.
+"""Deterministic decisions: multipliers for which the rules hold on the likeliest action of each row.
 
-At the optimum of the exact program only as many rows as there are rules are decided by lot. So a hard policy
-comes as near to a rule as one row allows, unless many rows have the same scores: these change their decision
-together. Bounds are shifted, by what the hard rates of a sharp policy miss them by, until hard rates satisfy
-the rules; what is left is met by raising the prices of the rules that are missed, one by one. Where rows
-with the same scores make that dear, other prices are looked at (`PriceSearch`).
+At the optimum of the exact program, only as many rows as there are rules are decided at random. So a
+deterministic policy comes as near to a rule as one row allows, unless many rows have the same scores: these
+change their decision together. Bounds are shifted, by the violations of deterministic decisions of a sharp
+policy, until deterministic rates satisfy the rules; the remaining violations are met by raising the prices of
+the violated rules, one by one. If rows with the same scores make that expensive, other prices are searched
+(`PriceSearch`).
 
-A hard policy is a policy whose beta is so large that its softmax is zero or one: whatever reads a policy
-reads this one. Where scores are equal, the first action is taken: the others cost a trifle more.
+A deterministic policy is a policy whose beta is so large that its softmax is zero or one, so that the same
+code evaluates both. If scores are equal, the first action is taken: the others cost slightly more.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -31,32 +32,20 @@ from bylaw.program.linear_form import Feature
 from bylaw.program.solution import HardDecisions, Solution, Status
 from bylaw.reductions._observe import CorrectedSolution, Correction, Restate, as_stated
 from bylaw.reductions._policies import add_hard, make_guarantee, make_policy
-from bylaw.reductions._price_search import PriceSearch, count_looks
 from bylaw.rows.evidence import Evidence
-from bylaw.solvers.full_batch import FullBatch
+from bylaw.solvers.full_batch import BETA_GROWTH, FullBatch
 
 CONSTANT = Feature(None, ())  # whose weights break ties
-_HARDEST = 1e12  # beta, times the unit of the loss
-_TIE = 1e-9  # of the unit of the loss: what each action costs more than the one before
-_SHARPER = 6.0  # beta, from one stage to the next
-_SHARPEST = 200.0  # times the beta of the randomised policy
-_ROWS_AT_BOUNDARY = 8.0  # about as many are left undecided by the sharp policy
-_ROUNDS = 16
-_LOOSE = 2.0  # rows: a rule with a price that is held further inside is loosened
-_RAISES = 40  # of a price, by factors of two and by halves
-_NARROW = 1e-7  # price, in units of the loss: nearer to a boundary, a softmax is not zero or one
-_HIGHEST = 10.0  # price, in units of the loss: beyond, rounding errors would decide equal rows
-_HALF = 0.5  # of a row for each rule that binds: what giving up chance costs where all scores differ
-_PRICED = 1e-9  # of the unit of the loss
-_SURE = 0.99  # a decision whose likeliest action has a lower probability is drawn by lot
+TIE = 1e-9  # in units of the loss: the cost of each action above that of the one before
+PRICED = 1e-9  # in units of the loss: a smaller multiplier counts as zero
 Excess = Callable[[Dual, Tally], Floats]  # (M,): what must be <= 0, of a policy whose rows were tallied
 
 
 @dataclass(frozen=True)
 class RulesAt:
-    """The rules and the cost of a policy, as a rule of one whose likeliest actions are the decisions."""
+    """The excess of the rules and the cost of a policy, randomized or deterministic."""
 
-    dual: Dual  # with the beta of decisions without chance
+    dual: Dual  # with the beta of the policy
     multipliers: Floats
     total: Tally
     excess: Floats  # (M,), in units of the dual
@@ -64,114 +53,122 @@ class RulesAt:
 
     @property
     def cost(self) -> float:
+        """The predicted cost."""
         form = self.dual.form
         return float((form.base * self.total.moments).sum()) / self.total.mass + form.base_constant
 
     @property
     def holds(self) -> bool:
+        """Whether all rules hold."""
         return bool((self.excess <= self.tol).all())
 
     @property
     def rank(self) -> tuple[float, float]:
-        """Rather a rule that holds than a lower cost."""
+        """The largest violation, and then the cost; lower is better."""
         return float(np.maximum(self.excess - self.tol, 0.0).max(initial=0.0)), self.cost
 
-    def solution(self, randomised: Solution) -> Solution:
-        """As that of a randomised policy, with the violations of hard decisions."""
+    def solution(self, randomized: Solution) -> Solution:
+        """Return the solution of a randomized policy with these multipliers and violations."""
         missed = float(np.linalg.norm(np.maximum(self.excess, 0.0)))
         value, _ = self.dual.first_order(self.total, self.multipliers)
-        status = randomised.status if self.holds else Status.MISSED
+        status = randomized.status if self.holds else Status.MISSED
         return replace(
-            randomised, multipliers=self.multipliers, gradient_mapping=missed, value=value, status=status
+            randomized, multipliers=self.multipliers, gradient_mapping=missed, value=value, status=status
         )
 
 
 def predict_excess(dual: Dual, total: Tally) -> Floats:
-    """Of the rates that the probabilities predict."""
+    """Return the excess of predicted rates, (M,)."""
     return dual.form.operator @ (total.moments.ravel() / total.mass) - dual.form.bounds
 
 
 @dataclass(frozen=True)
 class Hardening:
-    """From a randomised policy to one without chance, on the rows of a dual."""
+    """A search for a deterministic policy near a randomized one, on the rows of a dual."""
 
     dual: Dual
     measure: Excess
     tol: float
 
     def find(self, multipliers: Floats, shift: Floats | None = None) -> RulesAt:
-        """The best policy met: of those that satisfy the rules the cheapest, or the one that misses least.
-        `shift` (M,) is how much tighter than stated the randomised one is held."""
-        best = self._look(multipliers)
+        """Return the cheapest policy found that satisfies the rules, or the one that violates them least.
+
+        `shift` (M,) is by how much tighter than stated the rules of the randomized policy are.
+        """
+        best = self._evaluate(multipliers)
         if not self.dual.n_rules:
             return best
         shift = np.zeros(len(multipliers)) if shift is None else shift
         best = min(best, self._shift_bounds(multipliers, shift), key=lambda found: found.rank)
         if not best.holds:
             best = min(best, self._raise_prices(best), key=lambda found: found.rank)
-        return self._search_prices(best, multipliers) if self._is_dear(best, multipliers) else best
+        if self._is_expensive(best, multipliers):
+            best = PriceSearch(self._evaluate, best, PRICED * self.dual.loss_unit, self.dual.n_rows).run(
+                multipliers
+            )
+        return best
 
-    def _is_dear(self, best: RulesAt, multipliers: Floats) -> bool:
-        """Whether giving up chance costs more than half of the rows that the randomised policy decides by
-        lot, one for each rule that binds: then many rows have the same scores."""
+    def _is_expensive(self, best: RulesAt, multipliers: Floats) -> bool:
+        """Return whether many rows seem to have the same scores.
+
+        Otherwise deterministic decisions cost at most about half of the rows that the randomized policy
+        decides at random, one for each rule that binds.
+        """
         if (best.excess > self.resolution + self.tol).any():
             return True
-        few = _HALF * (int((multipliers > _PRICED * self.dual.loss_unit).sum()) + 1)
+        few = (int((multipliers > PRICED * self.dual.loss_unit).sum()) + 1) / 2
         price = best.cost - self.tally(self.dual, multipliers).cost
         return price > few * self.dual.loss_unit / self.dual.n_rows
 
-    def _search_prices(self, best: RulesAt, multipliers: Floats) -> RulesAt:
-        unit, n_looks = self.dual.loss_unit, count_looks(self.dual.n_rows)
-        return PriceSearch(self._look, best, _PRICED * unit, n_looks).run(multipliers)
-
     @cached_property
     def hard(self) -> Dual:
-        """The dual of decisions without chance; of equal actions, the first is the cheapest."""
+        """The dual of deterministic decisions; of equal actions, the first is the cheapest."""
         dual, form = self.dual, self.dual.form
         base = form.base.copy()
         base[form.feature_map.features.index(CONSTANT)] += (
-            _TIE * dual.loss_unit * np.arange(1, base.shape[1] + 1)
+            TIE * dual.loss_unit * np.arange(1, base.shape[1] + 1)
         )
-        return dual.with_form(replace(form, base=base)).with_beta(_HARDEST / dual.loss_unit)
+        return dual.with_form(replace(form, base=base)).with_beta(1e12 / dual.loss_unit)
 
     @cached_property
     def resolution(self) -> Floats:
-        """(M,): how far one row moves each rule, in units of the dual."""
+        """How far one row moves each rule, (M,), in units of the dual."""
         return measure_resolution(self.dual)
 
-    def _look(self, multipliers: Floats) -> RulesAt:
+    def _evaluate(self, multipliers: Floats) -> RulesAt:
         return self.tally(self.hard, multipliers)
 
     def tally(self, dual: Dual, multipliers: Floats) -> RulesAt:
-        """The rules and the cost at some multipliers, with or without chance."""
+        """Return the rules and the cost at some multipliers of a dual."""
         total = dual.tally(multipliers)
         return RulesAt(dual, multipliers, total, self.measure(dual, total), self.tol)
 
     def _shift_bounds(self, multipliers: Floats, shift: Floats) -> RulesAt:
-        """Sharp policies with bounds shifted by what their hard decisions miss."""
+        """Solve sharper and sharper policies with bounds that are shifted by deterministic violations."""
         dual, found = self.dual, list[RulesAt]()
         unit, bounds = dual.loss_unit, dual.form.bounds
-        sharpest = min(_SHARPEST * dual.beta, max(dual.beta, dual.n_rows / (_ROWS_AT_BOUNDARY * unit)))
+        # About eight rows are left undecided by the sharpest policy.
+        sharpest = min(200.0 * dual.beta, max(dual.beta, dual.n_rows / (8.0 * unit)))
         beta = dual.beta
-        for _ in range(_ROUNDS):
-            beta = min(_SHARPER * beta, sharpest)
+        for _ in range(16):
+            beta = min(BETA_GROWTH * beta, sharpest)
             sharp = dual.with_beta(beta).with_bounds(bounds - shift)
             answer = FullBatch().refine(sharp, multipliers, tol=max(self.tol, 1e-2 / dual.n_rows))
             if answer.status is Status.INFEASIBLE:
                 break
             multipliers = answer.multipliers
-            here = self._look(multipliers)
+            here = self._evaluate(multipliers)
             found.append(here)
-            excess, priced = here.excess, multipliers > _PRICED * unit
-            loose = priced & (excess < -_LOOSE * self.resolution)
+            excess, priced = here.excess, multipliers > PRICED * unit
+            loose = priced & (excess < -2.0 * self.resolution)  # two rows inside
             if here.holds and not loose.any() and beta == sharpest:
                 break
             moved = np.where(loose, excess / 2, 0.0)
             shift = shift + np.where(excess > self.tol, excess + self.resolution / 4, moved)
-        return min(found, key=lambda one: one.rank, default=self._look(multipliers))
+        return min(found, key=lambda one: one.rank, default=self._evaluate(multipliers))
 
     def _raise_prices(self, best: RulesAt) -> RulesAt:
-        """The price of the rule that is missed most is raised until it holds, and no further than it must."""
+        """Raise the price of the most violated rule until it holds, and repeat."""
         for _ in range(2 * self.dual.n_rules):
             rule = int(best.excess.argmax())
             if best.excess[rule] <= self.tol:
@@ -183,73 +180,130 @@ class Hardening:
         return best
 
     def _raise_price(self, best: RulesAt, rule: int) -> RulesAt | None:
-        """Twice as far until the rule holds, then by halves."""
+        """Double the increase of a price until its rule holds, then bisect."""
         low, high, found = 0.0, math.inf, None
         step = 1e-3 * self.dual.loss_unit / self.dual.n_rows
-        for _ in range(_RAISES):
-            trial = self._look(best.multipliers + np.eye(1, self.dual.n_rules, rule)[0] * step)
+        for _ in range(40):
+            trial = self._evaluate(best.multipliers + np.eye(1, self.dual.n_rules, rule)[0] * step)
             if trial.excess[rule] <= self.tol:
                 high, found = step, trial
-            elif step > _HIGHEST * self.dual.loss_unit:
+            elif step > 10.0 * self.dual.loss_unit:  # rounding errors would decide equal rows
                 break
             else:
                 low = step
-            if high - low <= _NARROW * self.dual.loss_unit:
+            if high - low <= 1e-7 * self.dual.loss_unit:  # nearer, a softmax is not zero or one
                 break
             step = 2 * step if found is None else (low + high) / 2
         return found
 
 
+@dataclass
+class PriceSearch:
+    """A search for prices where rows with the same scores make rates jump, so that no derivative helps.
+
+    Each price is scaled, and lowered to the least at which the rules hold. Then all are moved at random, by
+    smaller and smaller steps from the best prices and from others. The same problem is always searched in the
+    same way.
+    """
+
+    evaluate: Callable[[Floats], RulesAt]
+    best: RulesAt
+    least: float  # a smaller price counts as zero
+    n_rows: int
+    left: int = field(init=False)  # trials
+
+    def __post_init__(self) -> None:
+        self.left = min(max(2**24 // self.n_rows, 50), 1000)
+
+    def run(self, around: Floats) -> RulesAt:
+        """Return the best policy near the best prices so far and near others, (M,)."""
+        half = self.left - self.left // 2
+        # Scale one price after the other, the highest first, as long as half of the trials are left.
+        for rule in np.argsort(-self.best.multipliers, kind="stable").tolist():
+            if self.best.multipliers[rule] <= self.least or self.left - 17 < half:
+                break
+            self._scale_price(rule, self.best.multipliers)
+        rng, n_trials = np.random.default_rng(0), self.left
+        sizes = np.geomspace(1.0, 1e-3, max(n_trials // 2, 1))
+        for k in range(n_trials):
+            center = around if k % 2 else self.best.multipliers
+            self._try(self._move(center, sizes[min(k // 2, len(sizes) - 1)], rng))
+        return self.best
+
+    def _try(self, multipliers: Floats) -> RulesAt:
+        self.left -= 1
+        trial = self.evaluate(multipliers)
+        if trial.rank < self.best.rank:
+            self.best = trial
+        return trial
+
+    def _scale_price(self, rule: int, multipliers: Floats) -> None:
+        """Try nine factors of a price, then bisect between the least at which the rules hold and the next."""
+
+        def holds(factor: float) -> bool:
+            scaled = multipliers.copy()
+            scaled[rule] *= factor
+            return self._try(scaled).holds
+
+        factors = (0.0, 0.5, 0.8, 0.95, 1.05, 1.25, 1.6, 2.0, 3.0)
+        held = [factor for factor in factors if holds(factor)]
+        if not held or not held[0]:
+            return
+        low, high = factors[factors.index(held[0]) - 1], held[0]
+        for _ in range(8):
+            middle = (low + high) / 2
+            low, high = (low, middle) if holds(middle) else (middle, high)
+
+    def _move(self, center: Floats, size: float, rng: np.random.Generator) -> Floats:
+        """Return prices of which few or many are moved at random; those of zero rarely."""
+        n_rules, highest = len(center), max(float(center.max()), self.least)
+        share = rng.choice((0.15, 0.4, 0.8))
+        moved = rng.random(n_rules) < np.where(center > self.least, share, min(share, 2.0 / n_rules))
+        moved[rng.integers(n_rules)] |= not moved.any()
+        return np.maximum(center + size * highest * moved * rng.standard_normal(n_rules), 0.0)
+
+
 def measure_resolution(dual: Dual) -> Floats:
-    """(M,): how far one row can move each rule, in units of the dual."""
+    """Return how far one row can move each rule, (M,), in units of the dual."""
     largest = np.max([np.abs(block.features).max(axis=1) for block in dual.blocks], axis=0)  # (F,)
     moved = abs(dual.form.couplings).multiply(np.repeat(largest, dual.form.base.shape[1]))
     return moved.max(axis=1).toarray().ravel() / dual.n_rows
 
 
-def warn_of_ties(found: RulesAt, randomised: RulesAt, evidence: Evidence) -> None:
-    """Where a rule is missed without chance: which, by how much and, if that is more than a row, whose
-    decisions the randomised policy draws by lot."""
-    form = found.dual.form
-    one_row = measure_resolution(found.dual) * form.scales
-    excess = found.excess * form.scales
-    missed = excess > one_row + found.tol
-    if not missed.any():
-        _warn_within_a_row(found, excess, one_row)
+def warn_of_ties(solved: RulesAt, randomized: RulesAt, evidence: Evidence) -> None:
+    """Warn if deterministic decisions violate a rule: which, by how much and, if it is more than one row,
+    which rows the randomized policy decides at random."""
+    form, resolution = solved.dual.form, measure_resolution(solved.dual)
+    one_row, excess = resolution * form.scales, solved.excess * form.scales
+    beyond = excess > one_row + solved.tol
+    if solved.holds and not beyond.any():
         return
-    rule = int(np.where(missed, excess, -np.inf).argmax())
-    drawn, tied, scores = _find_ties(randomised, evidence)
-    same = f", {tied:,} of them with the same scores, {scores}" if tied > 1 else ""
-    message = (
-        f"without chance, {form.names[rule]!r} is missed by {excess[rule]:.3g} (one row is worth "
-        f"{one_row[rule]:.2g}): the randomised policy decides {drawn:,} rows by lot{same}. Loosen this rule "
-        f"by {excess[rule]:.3g}, tell such rows apart by a finer score, or allow randomized decisions "
-        "(deterministic=False; with ids=, the same id always gets the same decision)"
-    )
+    rule = int(np.where(beyond if beyond.any() else solved.excess > solved.tol, excess, -np.inf).argmax())
+    violated = f"as deterministic decisions, {form.names[rule]!r} is violated by {excess[rule]:.3g}"
+    if beyond.any():
+        drawn, tied, scores = _find_ties(randomized, evidence)
+        same = f", {tied:,} of them with the same scores, {scores}" if tied > 1 else ""
+        message = (
+            f"{violated} (one row is worth {one_row[rule]:.2g}): the randomized policy assigns {drawn:,} "
+            f"rows at random{same}. Loosen this rule by {excess[rule]:.3g}, distinguish such rows by a finer "
+            "score, or allow randomized decisions (deterministic=False; with ids=, the same id always gets "
+            "the same decision)"
+        )
+    else:
+        message = (
+            f"{violated}, which is less than one row is worth ({one_row[rule]:.2g}). Loosen this rule by as "
+            "much, or allow randomized decisions (deterministic=False)"
+        )
     warnings.warn(message, GuaranteeWarning, stacklevel=find_stack_level())
 
 
-def _warn_within_a_row(found: RulesAt, excess: Floats, one_row: Floats) -> None:
-    """Where the rule that is missed most is missed by less than what one row is worth."""
-    if found.holds:
-        return
-    rule = int(np.where(found.excess > found.tol, excess, -np.inf).argmax())
-    message = (
-        f"without chance, {found.dual.form.names[rule]!r} is missed by {excess[rule]:.3g}, which is less "
-        f"than one row is worth ({one_row[rule]:.2g}). Loosen this rule by as much, or allow randomized "
-        "decisions (deterministic=False)"
-    )
-    warnings.warn(message, GuaranteeWarning, stacklevel=find_stack_level())
-
-
-def _find_ties(randomised: RulesAt, evidence: Evidence) -> tuple[int, int, str]:
-    """How many rows are decided by lot, the most of them that have the same features, and the probabilities
-    of these."""
-    dual, form = randomised.dual, randomised.dual.form
+def _find_ties(randomized: RulesAt, evidence: Evidence) -> tuple[int, int, str]:
+    """Return how many rows are decided at random, the most that share features, and their probabilities."""
+    dual, form = randomized.dual, randomized.dual.form
     features = make_block(form, form.feature_map.admit(evidence)).features
-    chances = dual.beta * (form.score_matrix(randomised.multipliers).T @ features)
+    chances = dual.beta * (form.score_matrix(randomized.multipliers).T @ features)
     form.action_space.to_probabilities(chances)
-    drawn = np.flatnonzero(form.action_space.decision_confidence(chances.T) < _SURE)
+    drawn = np.flatnonzero(form.action_space.decision_confidence(chances.T) < 0.99)
     if not len(drawn):
         return 0, 0, ""
     _, places, counts = np.unique(features[:, drawn], axis=1, return_inverse=True, return_counts=True)
@@ -258,39 +312,38 @@ def _find_ties(randomised: RulesAt, evidence: Evidence) -> tuple[int, int, str]:
     return len(drawn), int(together[row]), str(evidence.probabilities[drawn[row]].round(4).tolist())
 
 
-def describe_hard(found: RulesAt, randomised: RulesAt) -> HardDecisions:
-    """What giving up chance costs."""
-    mapping = float(np.linalg.norm(np.maximum(randomised.excess, 0.0)))
-    solution = Solution(randomised.multipliers, Status.CONVERGED, mapping, 0.0, 0)
-    excess = make_guarantee(randomised.dual, solution).excess_cost
-    return HardDecisions(found.cost, randomised.cost, excess)
+def describe_hard(found: RulesAt, randomized: RulesAt) -> HardDecisions:
+    """Return what deterministic decisions cost, beside a randomized policy."""
+    mapping = float(np.linalg.norm(np.maximum(randomized.excess, 0.0)))
+    solution = Solution(randomized.multipliers, Status.CONVERGED, mapping, 0.0, 0)
+    excess = make_guarantee(randomized.dual, solution).excess_cost
+    return HardDecisions(found.cost, randomized.cost, excess)
 
 
 def make_hard_policy(
     problem: Problem, evidence: Evidence, dual: Dual, solution: Solution, tol: float
 ) -> Policy:
-    """Without chance, from a randomised solution for predicted rates; warns of rules that it misses."""
+    """Make the deterministic policy of a randomized solution for predicted rates, and warn of violations."""
     hardening = Hardening(dual, predict_excess, tol)
-    randomised = hardening.tally(dual, solution.multipliers)
+    randomized = hardening.tally(dual, solution.multipliers)
     found = hardening.find(solution.multipliers)
-    warn_of_ties(found, randomised, evidence)
+    warn_of_ties(found, randomized, evidence)
     policy = make_policy(problem, found.dual, found.solution(solution))
-    return add_hard(policy, describe_hard(found, randomised))
+    return add_hard(policy, describe_hard(found, randomized))
 
 
 def harden(
     correction: Correction, solved: CorrectedSolution, restate: Restate = as_stated
 ) -> CorrectedSolution:
-    """Without chance, from a randomised solution for rates as observed; warns of rules that it misses as
-    they are stated."""
+    """Return the deterministic solution of a randomized one for observed rates, and warn of violations."""
     rates, target = correction.rates, solved.target
     hardening = Hardening(solved.dual, lambda dual, total: target(rates.measure(dual, total)), correction.tol)
-    randomised = hardening.tally(solved.dual, solved.solution.multipliers)
+    randomized = hardening.tally(solved.dual, solved.solution.multipliers)
     found = hardening.find(solved.solution.multipliers, solved.shift)
-    measured, hard = rates.measure(found.dual, found.total), describe_hard(found, randomised)
+    measured, hard = rates.measure(found.dual, found.total), describe_hard(found, randomized)
     solution = found.solution(solved.solution)
     corrected = CorrectedSolution(found.dual, solution, measured, target, hard)
     stated = restate(correction.conclude(corrected))
     excess = stated.target.stated_excess(stated.rates)
-    warn_of_ties(replace(found, excess=excess), randomised, correction.evidence)
+    warn_of_ties(replace(found, excess=excess), randomized, correction.evidence)
     return stated

@@ -21,10 +21,10 @@ from bylaw.errors import InfeasibleRulesError, OptionError, Remedy, UncertifiedE
 from bylaw.language.expressions import LABEL, Objective
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
-from bylaw.program.dual import Dual, measure_excesses
-from bylaw.program.linear_form import check_options_cost, compile_problem
+from bylaw.program.blocks import make_blocks
+from bylaw.program.dual import Dual, UnseenRows, measure_excesses
+from bylaw.program.linear_form import LinearForm, check_options_cost, compile_problem
 from bylaw.program.solution import Solution, Status
-from bylaw.reductions._alike_actions import warn_of_alike_actions
 from bylaw.reductions._certify import certify
 from bylaw.reductions._conflicts import (
     Diagnosis,
@@ -35,7 +35,6 @@ from bylaw.reductions._conflicts import (
     measure_slack,
 )
 from bylaw.reductions._deterministic import CONSTANT, harden, make_hard_policy
-from bylaw.reductions._duals import make_dual
 from bylaw.reductions._linearize import compares_quotients, needs_linearization, solve_linearized
 from bylaw.reductions._objectives import WarmSolver
 from bylaw.reductions._observe import RAREST, CorrectedSolution, Correction, Restate, as_stated
@@ -44,14 +43,15 @@ from bylaw.reductions._policies import (
     list_missed,
     make_corrected_policy,
     make_policy,
-    warn_of_missed_rules,
-    warn_of_small_chance,
+    sum_hashes,
 )
+from bylaw.reductions._warnings import warn_of_alike_actions, warn_of_small_chance, warn_of_violations
 from bylaw.reductions._worst_group import GroupSearch, add_groups
 from bylaw.rows.evidence import Evidence
 from bylaw.rows.outcomes import ObservedRows, observe
 from bylaw.solvers.base import Callback, Solver, resolve_beta
-from bylaw.solvers.full_batch import FullBatch
+from bylaw.solvers.full_batch import FullBatch, take_newton_step
+from bylaw.solvers.screening import ScreenedRows, screen_rows
 
 
 @dataclass(frozen=True)
@@ -331,7 +331,7 @@ def solve_predicted(task: Task, fitter: Fitter) -> Solution:
         return solution
     if not converged or dual.value_and_gradient(solution.multipliers)[1].min(initial=0.0) < -tol:
         excesses = measure_excesses(dual, solution.multipliers)
-        warn_of_missed_rules(dual.form, solution, excesses, tol)
+        warn_of_violations(dual.form, solution, excesses, tol)
     return solution
 
 
@@ -361,3 +361,51 @@ def _refuse_scanned_rows(problem: Problem) -> None:
         raise OptionError(
             f"{what} needs all rows in memory, over which it takes many passes", Remedy("read_all_rows")
         )
+
+
+def make_dual(
+    form: LinearForm, evidence: Evidence, surveyed: SurveyedRows | SurveyedTable | None, beta: float | str
+) -> tuple[Dual, Floats | None]:
+    """Return the dual of a compiled problem, and multipliers to begin with or None.
+
+    Out-of-memory rows are read once: for the constants of the dual and, around the optimum of a sample, for
+    the rows near a decision boundary (files) or for a first Newton step (databases).
+    """
+    if surveyed is None:
+        return Dual(form, make_blocks(form, evidence), beta=1.0), None
+    dual = surveyed.make_dual(form)
+    if isinstance(dual.source, UnseenRows):
+        return dual, _approach_unseen(dual, dual.source, beta)
+    dual, plan = screen_rows(dual), None
+    assert isinstance(dual.source, ScreenedRows)
+    if dual.n_rules and surveyed.observed is None:
+        near = _solve_sample(dual.sample(dual.blocks, 1.0), dual.n_rows, beta)
+        plan = dual.source.plan(form.score_matrix(near[1].multipliers), near[0].beta)
+    *_, sums = dual.measure_constants(sum_hashes, *([] if plan is None else [plan]))
+    if plan is not None:
+        dual.source.keep(plan, sums)
+    return dual, None
+
+
+def _solve_sample(sample: Dual, n_rows: int, beta: float | str) -> tuple[Dual, Solution]:
+    """Return a sample of so many rows with a beta that is no larger than theirs, and its optimum."""
+    solver = FullBatch()
+    sample = sample.with_beta(resolve_beta(beta, n_rows, lambda: solver.auto_beta(sample)) * 0.98)
+    return sample, solver(sample, tol=1e-4)
+
+
+def _approach_unseen(dual: Dual, source: UnseenRows, beta: float | str) -> Floats | None:
+    """Measure the constants of rows in a database, and take a Newton step from the optimum of a sample.
+
+    Return the multipliers after this step, or None if there is no such optimum.
+    """
+    near = None
+    if dual.n_rules:
+        with source.sampling() as take:
+            near = _solve_sample(dual.with_sample(take(dual.n_rows)), dual.n_rows, beta)
+    if near is None or near[1].status is not Status.CONVERGED:
+        dual.measure_constants()
+        return None
+    about, multipliers = dual.with_beta(near[0].beta), near[1].multipliers
+    (total,) = dual.measure_constants(about.make_tally_pass(multipliers, curvature=True, rules_alone=True))
+    return take_newton_step(about, multipliers, total)

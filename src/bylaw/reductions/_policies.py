@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy.optimize import linprog
 
-from bylaw._base.numeric import Hashes
-from bylaw._base.runtime import find_stack_level
-from bylaw._base.typing import Floats
-from bylaw._base.validation import MIN_CELL
-from bylaw.errors import ConvergenceWarning, GuaranteeWarning
-from bylaw.language.expressions import LABEL, format_conditions
+from bylaw._base.numeric import Hashes, as_dense
+from bylaw._base.typing import Floats, Value
+from bylaw.language.expressions import LABEL, Conditions
 from bylaw.language.families import FamilyAtLevels
-from bylaw.language.problem import ExpandedRule, Problem
+from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy, compute_probabilities
 from bylaw.policy.recognition import Fingerprint, TableSum, hash_features
 from bylaw.program.blocks import Block
-from bylaw.program.dual import Dual, RuleExcesses, UnseenRows
-from bylaw.program.linear_form import LinearForm, measure_wholes
+from bylaw.program.dual import Dual, UnseenRows
+from bylaw.program.linear_form import Feature, FeatureMap, LinearForm, measure_wholes
 from bylaw.program.solution import FittedRate, FittedRates, Guarantee, HardDecisions, Solution, Status
-from bylaw.reductions._observe import CHANCE, FEW_ROWS, LEAST_CHANCE, CorrectedSolution, Correction
-from bylaw.reductions._shadow_prices import compute_prices, confirm_prices
+from bylaw.reductions._observe import CorrectedSolution, Correction
+from bylaw.reductions._warnings import warn_of_observed_rates
 from bylaw.rows.evidence import Evidence
+from bylaw.solvers.shifts import NEGLIGIBLE
 
 _TILE = 2**19  # values of features at a time
-_LISTED = 10  # rules in a warning
-_NOTABLE = 2.0  # standard errors of a cost, its range over sqrt(n) at most: a difference that is no noise
-_LEFT_OPEN = 3.0  # standard errors of a rate that a stochastic solver may miss a rule by
 
 
 def make_policy(
@@ -112,9 +107,7 @@ def hash_block(block: Block) -> Hashes:
 def make_corrected_policy(correction: Correction, found: CorrectedSolution) -> Policy:
     """The policy of a corrected solution; warns of the rules that it misses as observed."""
     fitted = describe_rates(correction, found)
-    _warn_if_missed(correction, found, fitted)
-    _warn_of_empty_cells(correction)
-    _warn_if_dominated(correction, found)
+    warn_of_observed_rates(correction, found, fitted)
     form, wholes = found.dual.form, _avoid_zero(find_wholes(found.dual, found.solution))
     tightened = found.shift * form.scales / wholes
     prices = compute_prices(form, found.solution.multipliers)
@@ -161,145 +154,6 @@ def _avoid_zero(wholes: Floats) -> Floats:
     return np.where(wholes > 0, wholes, 1.0)
 
 
-def _warn_if_missed(correction: Correction, found: CorrectedSolution, fitted: FittedRates) -> None:
-    missed = found.rates.observed > correction.tol
-    if missed[correction.exact].any() and found.hard is None:  # without chance, ties are the reason
-        listed = _list_rules(fitted, missed & correction.exact)
-        message = (
-            f"the observed rates of these rows do not satisfy every rule: {listed}. The scores tell too "
-            "little about it: loosen the rule, merge small groups, or give better probabilities"
-        )
-        warnings.warn(message, ConvergenceWarning, stacklevel=find_stack_level())
-    few = correction.conditional & (correction.counts < FEW_ROWS)
-    coarse = find_coarse_rules(correction.dual.form.rules, correction.counts)
-    few |= coarse
-    if correction.rates.empty:  # cells that no row shows have a warning of their own
-        few &= correction.rates.visible
-    if (named := few | (~correction.exact & missed)).any():
-        message = (
-            f"too few rows show {int(named.sum())} of the rules to tell whether they hold on others, and "
-            f"predicted rates count more there: {_list_rules(fitted, named, coarse)}. Merge small groups, "
-            "loosen these rules, or add rows"
-        )
-        warnings.warn(message, GuaranteeWarning, stacklevel=find_stack_level())
-
-
-def warn_of_small_chance(correction: Correction, found: CorrectedSolution) -> None:
-    """Warn if, with an automatic margin, rules that hold on the fitted rows are likely to be violated on
-    others."""
-    chance, rows = correction.estimate_chance(found)
-    if chance >= LEAST_CHANCE or found.solution.status is Status.MISSED:
-        return
-    needed = "" if math.isinf(rows) else f", or fit about {rows:,.0f} rows"
-    message = (
-        "the rules hold on the fitted rows, but all of them hold on many new rows with a chance of "
-        f"{chance:.0%} only, as no margin that leaves a policy at a reasonable cost reaches the {CHANCE:.0%} "
-        f"that margin='auto' aims at. Loosen the rules, merge small groups{needed}"
-    )
-    warnings.warn(message, GuaranteeWarning, stacklevel=find_stack_level())
-
-
-def _warn_of_empty_cells(correction: Correction) -> None:
-    """Warn of cells that no fitted row shows: their rules in a family hold as predicted."""
-    if correction.rates.empty:
-        cells = "; ".join(map(format_conditions, correction.rates.empty))
-        message = (
-            f"no row shows {cells}: rules about such rows hold as predicted by the probabilities, and it is "
-            "unknown whether they hold as observed. Merge the group with another, or add rows"
-        )
-        warnings.warn(message, GuaranteeWarning, stacklevel=find_stack_level())
-
-
-def _warn_if_dominated(correction: Correction, found: CorrectedSolution) -> None:
-    """Warn if a constant decision on some of the rows satisfies the rules and costs less, as observed."""
-    if not correction.rows.observed or correction.dual.source is not None:
-        return
-    here = correction.rates.measure_cost(found.dual.tally(found.solution.multipliers))
-    cheaper = correction.stated.mixture
-    noise = _NOTABLE * correction.dual.loss_unit / math.sqrt(correction.dual.n_rows)
-    if here <= max(correction.stated.most_cost, cheaper.cost + noise):
-        return
-    action = correction.dual.form.action_space.actions[cheaper.action]
-    where = f"{cheaper.share:.0%} of the rows, drawn at random," if cheaper.share < 1 else "all rows"
-    message = (
-        f"a simple policy satisfies every rule and costs {cheaper.cost:.4g} on these rows, where this one "
-        f"costs {here:.4g}: {action!r} on {where} and otherwise decisions without rules. The scores tell too "
-        "little about what was observed: give better probabilities, or more rows"
-    )
-    warnings.warn(message, GuaranteeWarning, stacklevel=find_stack_level())
-
-
-def warn_of_small_groups(policy: Policy, evidence: Evidence) -> None:
-    """Warn once of all groups with few rows that rules refer to. Where rates were observed, `_warn_if_missed`
-    has listed their rules; in tables of fewer than a hundred rows every group is small."""
-    rows = policy.guarantee.rows
-    if policy.fitted_rates is not None or not rows >= 10 * MIN_CELL:
-        return
-    counts = {}
-    for event, share in policy.frequencies.items():
-        if group := tuple(condition for condition in event if condition[0] != LABEL):
-            in_memory = evidence.margins is None
-            counts[group] = evidence.count_effective(group) if in_memory else share * rows
-    small = sorted((count, format_conditions(group)) for group, count in counts.items() if count < MIN_CELL)
-    if small:
-        named = "; ".join(f"{group} has {count:,.0f} rows" for count, group in small[:_LISTED])
-        more = f"; and {len(small) - _LISTED} more" if len(small) > _LISTED else ""
-        message = (
-            f"rules refer to groups with fewer than {MIN_CELL} rows ({named}{more}): whether rules hold "
-            "there cannot be assessed, and the weights of the policy, which its file states exactly, can "
-            "tell about single rows of such groups. Merge them with others, or leave them out of the rules"
-        )
-        warnings.warn(message, GuaranteeWarning, stacklevel=find_stack_level())
-
-
-def find_coarse_rules(rules: Sequence[ExpandedRule], counts: Floats) -> NDArray[np.bool_]:
-    """(M,): rules whose tolerance is finer than their rows can show: one of the `counts` (M,) rows of a group
-    moves its rate by more."""
-    return counts * np.array([found.tolerance for found in rules]) < 1
-
-
-def _list_rules(
-    fitted: FittedRates, chosen: NDArray[np.bool_], coarse: NDArray[np.bool_] | None = None
-) -> str:
-    """The names of some rules, those that are missed most first, by how much, and what one row counts."""
-    order = sorted(np.flatnonzero(chosen).tolist(), key=lambda j: -fitted.rules[j].excess)
-    listed = []
-    for j in order[:_LISTED]:
-        one, is_coarse = fitted.rules[j], coarse is not None and coarse[j]
-        found = f"is missed by {one.excess:.3g}" if one.excess > 0 else "holds"
-        one_row = f"; one row counts {1 / one.rows:.2g}" if is_coarse else ""
-        listed.append(
-            f"{one.rule!r} {found} ({one.rows:,.0f} rows, standard error {one.standard_error:.2g}{one_row})"
-        )
-    more = len(order) - len(listed)
-    return "; ".join(listed) + (f"; and {more} more, see policy.observed" if more else "")
-
-
-def warn_of_missed_rules(form: LinearForm, solution: Solution, found: RuleExcesses, tol: float = 0.0) -> None:
-    """Where a policy misses rules by more than its solver may: the tolerance and, for a stochastic one, what
-    the standard errors of the rates leave open."""
-    sampled = solution.status is Status.SAMPLED
-    missed = found.mean > tol + (_LEFT_OPEN * found.standard_errors if sampled else 0.0)
-    if not missed.any() and solution.status in (Status.SAMPLED, Status.CONVERGED):
-        return
-    excesses, errors = found.mean * form.scales, found.standard_errors * form.scales
-    worst = int(np.argmax(np.where(missed, excesses, -math.inf) if missed.any() else excesses))
-    reached = f"the gradient mapping is {solution.gradient_mapping:.3g}"
-    if not sampled:
-        reached += (
-            " by the solver's account" if solution.status is Status.CONVERGED else f", above tol={tol:g}"
-        )
-    message = (
-        f"{reached}: {solution.status.value}. Of the rules, {form.names[worst]!r} is missed most, by "
-        f"{max(float(excesses[worst]), 0.0):.3g}"
-    )
-    if sampled:
-        message += f" (standard error {errors[worst]:.2g})"
-    if missed.sum() > 1:
-        message += f"; {missed.sum()} rules are missed in all"
-    warnings.warn(ConvergenceWarning(message, solution.status.remedy), stacklevel=find_stack_level())
-
-
 def predict_actions(dual: Dual, multipliers: Floats, evidence: Evidence) -> Floats:
     """(n_rows, n_actions): the probabilities of the actions on some rows."""
     form = dual.form
@@ -328,3 +182,125 @@ def _bound_slack(dual: Dual, solution: Solution) -> float:
     most its cost less s ||lambda||_1."""
     total = float(np.abs(solution.multipliers).sum())
     return max(dual.highest_cost + solution.value, 0.0) / total if total else math.inf
+
+
+# Shadow prices. At a bound of zero, opposite rules hold with equality and their multipliers cancel, as do
+# those of all groups against the overall rate: many multipliers lambda >= 0 decide alike, and with b = 0 they
+# have the same value of the dual. Loosening all of these bounds by t saves t times the least sum of prices
+# among them, because the least cost is convex in the bounds. A small linear program finds these prices.
+#
+# Multipliers decide alike if they differ by something that is the same for all actions of a row. Features
+# depend on each other: the probabilities of all values of an attribute add up to that of the event alone.
+# So the last value of each attribute is written as the remainder.
+
+
+def compute_prices(form: LinearForm, multipliers: Floats) -> Floats:
+    """Return the price of each rule in its own units, (M,): the saving for each unit of a looser bound."""
+    return form.prices(find_least_multipliers(form, multipliers))
+
+
+def find_least_multipliers(form: LinearForm, multipliers: Floats) -> Floats:
+    """Return the multipliers (M,) with the least sum of prices that decide alike.
+
+    They differ from the given ones in rules of bound zero only.
+    """
+    zero = np.flatnonzero(abs(form.bounds) <= 1e-12)
+    # With more than 400 rules or a very large matrix, the linear program would take longer than the fit.
+    small = 1 < len(zero) <= 400 and len(zero) * form.base.size <= 4_000_000
+    if not small or not multipliers[zero].any():
+        return multipliers
+    # Compare actions by the coefficients of these rules, each in independent features: (P, n_rules).
+    n_features, n_actions = form.base.shape
+    couplings = as_dense(form.couplings[zero]).reshape(len(zero), n_features, n_actions)
+    decisive = form.action_space.compare_actions(couplings)
+    matrix = np.einsum("jfa,fc->jca", decisive, _find_basis(form.feature_map)).reshape(len(zero), -1).T
+    matrix = matrix[abs(matrix).max(axis=1) > 0]
+    if np.linalg.matrix_rank(matrix) == len(zero):
+        return multipliers
+    target = matrix @ multipliers[zero]
+    answer = linprog(1 / form.scales[zero], A_eq=matrix, b_eq=target, bounds=(0, None), method="highs")
+    if answer.x is None:
+        return multipliers
+    # Solve the equations again to the last digit, with the same rules.
+    used = np.flatnonzero(answer.x > 1e-9 * answer.x.max(initial=0.0))
+    least = np.zeros(len(zero))
+    least[used] = np.maximum(np.linalg.lstsq(matrix[:, used], target, rcond=None)[0], 0.0)
+    if abs(matrix @ least - target).max() > 1e-8 * max(float(abs(multipliers[zero]).max()), 1e-300):
+        return multipliers
+    changed = multipliers.copy()
+    changed[zero] = least
+    return changed
+
+
+def _find_basis(feature_map: FeatureMap) -> Floats:
+    """Return each feature as a sum of independent ones, (F, C)."""
+    values = {name: attribute.values for name, attribute in feature_map.attributes.items()}
+    if feature_map.action_space.classes:
+        values[LABEL] = tuple(feature_map.action_space.classes)
+    places: dict[Feature, int] = {}
+    entries = [
+        (k, places.setdefault(Feature(source, event), len(places)), sign)
+        for k, (source, whole) in enumerate(feature_map.features)
+        for event, sign in _expand(whole, values)
+    ]
+    basis = np.zeros((len(feature_map.features), len(places)))
+    for k, place, sign in entries:
+        basis[k, place] += sign
+    return basis
+
+
+def _expand(event: Conditions, values: Mapping[str, tuple[Value, ...]]) -> list[tuple[Conditions, float]]:
+    """Write an event without the last value of any attribute: P(last) = P(any) - P(the others)."""
+    parts: list[list[tuple[Conditions, float]]] = []
+    for name, value in event:
+        *others, last = values.get(name, (value, None))
+        rest = [(((name, other),), -1.0) for other in others]
+        parts.append([((), 1.0), *rest] if value == last else [(((name, value),), 1.0)])
+    terms = []
+    for combination in product(*parts):
+        pairs = [pair for part, _ in combination for pair in part]
+        terms.append((tuple(sorted(pairs, key=repr)), math.prod(sign for _, sign in combination)))
+    return terms
+
+
+def confirm_prices(
+    correction: Correction, solved: CorrectedSolution, prices: Floats, units: Floats, shares: Floats
+) -> Floats:
+    """Return the prices (M,) of observed rules, scaled if they promise a saving that rows do not confirm.
+
+    A multiplier is the slope of the predicted cost. Where few rows decide about a rule, and where a ratio
+    crosses its bound at several prices, the observed cost may fall by much less, or more, when the bound
+    is loosened. So statements about ratios, and those that promise a saving beyond the noise of the cost,
+    are loosened by about a standard error of their rates and fitted again. If the saving is less than half
+    or more than twice the promised one, their prices become those of the saving.
+
+    Parameters
+    ----------
+    correction : Correction
+    solved : CorrectedSolution
+    prices : array of shape (n_rules,)
+    units : array of shape (n_rules,)
+        a rule's own unit in that of the dual.
+    shares : array of shape (n_rules,)
+        how far each rule moves with the level of its statement.
+    """
+    if not correction.affected.any() or solved.solution.status is not Status.CONVERGED:
+        return prices
+    dual, multipliers, ratios = correction.dual, solved.solution.multipliers, correction.ratios
+    places = np.array([rule.place for rule in dual.form.rules])
+    errors = np.zeros(places.max() + 1)
+    np.maximum.at(errors, places, correction.errors.observed / units)
+    steps = errors[places] * shares * units
+    is_ratio = np.zeros(len(places), bool) if ratios is None else ratios.chosen & correction.affected
+    confirmed, noise = prices.copy(), dual.loss_unit / math.sqrt(dual.n_rows)
+    for place in np.unique(places):
+        chosen = places == place
+        promised = float(multipliers[chosen] @ steps[chosen])
+        if promised <= noise and not (promised > 0 and is_ratio[chosen].any()):
+            continue
+        looser = dual.with_bounds(dual.form.bounds + np.where(chosen, steps, 0.0))
+        answer = replace(correction.pose(solved.target), dual=looser).solve(multipliers, rng=correction.rng)
+        saving = correction.rates.measure_cost(solved.dual.tally(multipliers)) - answer.cost
+        if not promised / 2 <= saving <= 2 * promised:
+            confirmed[chosen] *= max(saving, NEGLIGIBLE * dual.loss_unit) / promised
+    return confirmed
