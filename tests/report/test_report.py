@@ -626,7 +626,7 @@ def test_calibration_needs_labels_and_uses_them():
     rows = {row[0]: row for row in tables(tree)["Predicted and observed shares, worst first"][1:]}
     predicted = held_out.evidence.probabilities[:, 1].mean()
     assert rows["label “1”"][1:3] == [format_percent(predicted), format_percent(held_out.labels.mean())]
-    (plot,) = tree.all("svg", class_="square")
+    (plot,) = tree.all("figure")
     assert len(plot.all("circle")) == 10
 
 
@@ -724,7 +724,7 @@ def test_undecided_rules_are_told_with_their_estimates():
 
 def test_a_plot_holds_its_letters():
     frames = parsed(page_of("referring")).all("div", class_="framed")
-    assert len(frames) == 2
+    assert len(frames) == 3  # two curves, and calibration
     for frame in frames:
         side, plot = frame.all("svg")[:2]
         places = [float(text.attributes["y"]) for text in side.all("text")]

@@ -421,7 +421,9 @@ def test_a_finger_may_scroll_the_completions(opened):
 def test_numbers_are_rounded_as_in_reports(opened):
     page, _ = opened("loans")
     source = page.evaluate("document.querySelector('script').textContent")
-    numbers = source[source.index("// Numbers as people read") : source.index("// Talking to the server")]
+    numbers = source[
+        source.index("// Numbers as people read") : source.index("// Before and after: a block for each de")
+    ]
     shares = [0.0125, 0.0625, 0.3125, 0.00125, 0.1275, 0.12345, 0.00994, 0.00996, 1e-5, 0.0, -0.0375, 1.0]
     plain = [0.125, 1234.5, 1e-8, -2.5e-9, 2.5, 0.5, 12345678.0, -0.00625]
     shown = evaluate_numbers(page, numbers, shares, plain)

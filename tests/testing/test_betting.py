@@ -118,16 +118,16 @@ def test_stakes_do_not_depend_on_rows_to_come():
     inside, values = rng.random(200) < 0.3, rng.random(200)
     other = np.where(np.arange(200) < 100, values, values**4)
     for nested in (False, True):
-        games = []
+        martingales = []
         for column in (values, other):
             test = gap(inside, column, nested)
-            question = test.ask(0.3, [(LEVEL, 1), (LEVEL, -1)])
-            games.append(test.set_up(question)[0])
+            sign = np.array([1.0, -1.0])
+            martingales.append(test.set_up(betting.Targets(test, sign, 0.3 * sign, np.full(2, LEVEL)))[0])
         before = 100  # one row is one block
-        guessed = games[0].direction.shape[2] // 2
-        one, two = ((game.reach[:before], game.direction[:before, :, :guessed]) for game in games)
-        assert all((a == b).all() for a, b in zip(one, two, strict=True))
-        assert (games[0].direction[:, :, guessed:] != games[1].direction[:, :, guessed:]).any()
+        guessed = martingales[0].direction.shape[2] // 2
+        first, second = ((one.reach[:before], one.direction[:before, :, :guessed]) for one in martingales)
+        assert all((a == b).all() for a, b in zip(first, second, strict=True))
+        assert (martingales[0].direction[:, :, guessed:] != martingales[1].direction[:, :, guessed:]).any()
 
 
 @pytest.mark.slow
@@ -259,7 +259,7 @@ def test_what_is_tested_together_is_as_if_tested_alone(most, monkeypatch):
     tests += [gap(rng.random(len(values)) < 0.3, values, nested) for values in rows[2:4] for nested in (0, 1)]
     asked = [[(0.05, 1), (0.001, -1)], [(0.2, 1)]]
     alone = [test.bounds(LEVEL) for test in tests]
-    p_alone = [[test.p_values(0.45, pairs) for pairs in asked] for test in tests]
+    p_alone = [[find_p_values([(test, 0.45, pairs)])[0] for pairs in asked] for test in tests]
     monkeypatch.setattr(betting, "_MOST_VALUES", most)
     assert find_bounds(tests, LEVEL) == alone
     assert find_bounds(tests[::-1], LEVEL) == alone[::-1]
@@ -272,6 +272,6 @@ def test_what_is_tested_together_is_as_if_tested_alone(most, monkeypatch):
 def test_levels_and_signs_asked_together_are_those_asked_one_by_one():
     test = gap(np.arange(300) % 3 == 0, np.random.default_rng(6).random(300))
     questions = [(0.05, 1), (0.05, -1), (0.01, 1)]
-    assert test.p_values(0.2, questions) == pytest.approx(
+    assert find_p_values([(test, 0.2, questions)])[0] == pytest.approx(
         [test.p_value(0.2, *one) for one in questions], rel=1e-12
     )

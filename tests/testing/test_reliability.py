@@ -127,7 +127,7 @@ def test_agreement_is_stated_with_its_precision_and_not_where_rows_are_few():
     assert f"agree with what was observed, within {100 * most:.2g} points" in str(many)
     few = audit_oversure(100, 1.0)
     assert not any(line.is_notable for line in few.reliability)
-    assert "too few rows to tell whether the probabilities agree" in str(few)
+    assert "too few rows to decide whether the probabilities agree" in str(few)
 
 
 @pytest.mark.slow

@@ -158,8 +158,8 @@ def test_larger_values_are_darker():
 def test_the_calibration_plot_has_agreement_on_its_diagonal():
     tree = parsed(draw_reliability("t", [(0.6, 0.6, 0.1), (0.9, 0.9, 0.1), (0.8, 0.55, 0.1)]))
     (line,) = tree.all("line", class_="diagonal")
-    x1, x2, y1, y2 = (float(line.attributes[k]) for k in ("x1", "x2", "y1", "y2"))
-    places = [(float(c.attributes["cx"]), float(c.attributes["cy"])) for c in tree.all("circle")]
+    x1, x2, y1, y2 = (number(line.attributes[k]) for k in ("x1", "x2", "y1", "y2"))
+    places = [(number(c.attributes["cx"]), number(c.attributes["cy"])) for c in tree.all("circle")]
     on = [y1 + (y2 - y1) * (x - x1) / (x2 - x1) for x, _ in places]
     assert [y for _, y in places[:2]] == pytest.approx(on[:2], abs=0.02)
     assert places[2][1] > on[2] + 10  # below the line: too sure of itself

@@ -29,20 +29,18 @@ _MOST_ROUNDED = 1.5  # times that a rounded frequency is off: 10 rows of 20 or m
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """Exact shares of each rule in each score: score = baseline + pulls, summed over rules; the probabilities
-    are softmax(beta * score). Made by `explain`.
+    """The exact share of each rule in each score, made by `explain`.
 
-    All in the unit of what is minimised: `baseline` is minus the cost of an action, and a pull of 0.1
-    towards it is worth as much as 0.1 less cost. For sets, a label with a score above zero is likelier
-    in than out.
+    score = baseline + pulls, summed over rules, and the probabilities are softmax(beta * score). All are in
+    the unit of what is minimized: `baseline` is minus the cost of an action, and a pull of 0.1 towards an
+    action is worth as much as 0.1 less cost. For sets, a label with a score above zero is more likely in than
+    out.
 
-    `before` is the decision of your model, as audits and reports have it: by its own scores, before any
-    calibration, the label of least cost, never a rejection or another option (unless there are only options);
-    for sets, that label alone. `without_rules` is the best decision by the scores that the policy reads,
-    calibrated and with options that have a cost; None where the objective is not linear, since only a solver
-    finds it then.
-    Rules that compare quotients, such as those of `predictive_parity`, are solved together, and have one pull
-    under the name of what was stated.
+    `before` is the decision of your model, as in audits and reports: the label of least cost by its own
+    scores, before any calibration; for sets, that label alone. `without_rules` is the best decision by the
+    scores that the policy reads, calibrated and with options that have a cost; None if the objective is not
+    linear, since only a solver finds it then. Rules that compare quotients, such as `predictive_parity`, are
+    solved together, and have one pull under the name of the statement.
     """
 
     action_space: ActionSpace
@@ -59,7 +57,7 @@ class Explanation:
 
     @property
     def scores(self) -> Floats:
-        """(n_rows, n_actions)."""
+        """Scores of all actions, (n_rows, n_actions)."""
         return self.baseline + self.pulls.sum(axis=1)
 
     @property
@@ -69,23 +67,22 @@ class Explanation:
 
     @property
     def moved(self) -> NDArray[np.bool_]:
-        """Whether the rules changed the best decision, (n_rows,): it is not the one without rules. Where that
-        is not known, as the objective is not linear, this is `changed`."""
+        """True where the rules changed the best decision, (n_rows,).
+
+        If the objective is not linear, the decision without rules is not known, and this is `changed`.
+        """
         return self.changed if self.without_rules is None else self._differ(self.without_rules)
 
     @property
     def changed(self) -> NDArray[np.bool_]:
-        """Whether the best decision is not the one of your model, (n_rows,)."""
+        """True where the best decision is not that of your model, (n_rows,)."""
         return self._differ(self.before)
 
     def _differ(self, decisions: NDArray[Any]) -> NDArray[np.bool_]:
         return (decisions != self.after).reshape(len(self.baseline), -1).any(axis=1)
 
     def to_frame(self, like: Any = None) -> Any:
-        """One line per row and action, one column per rule: baseline + rules = score.
-
-        A frame of the library of `like`, or else of the first installed of pandas, polars, pyarrow.
-        """
+        """Return one line per row and action, and one column per rule: baseline + rules = score."""
         n_rows, n_actions = self.baseline.shape
         pulls = {rule: self.pulls[:, j].ravel() for j, rule in enumerate(self.rules)}
         columns = {
@@ -107,12 +104,12 @@ class Explanation:
         return f"{rows} {moved}, {changed:,} decided otherwise than by your model"
 
     def _repr_html_(self) -> str:
-        """How many rows are decided otherwise, and why, for notebooks."""
+        """Return how many rows are decided otherwise, and why, for notebooks."""
         return make_explanation_card(self).to_html()
 
 
 def explain(policy: Policy, evidence: Evidence) -> Explanation:
-    """For each row, how each rule pulls at each action.
+    """Compute for each row how each rule pulls at each action.
 
     Parameters
     ----------
@@ -176,7 +173,7 @@ class _Shares(NamedTuple):
 
 
 def _share_scores(policy: Policy) -> _Shares:
-    """Of the objective and of each rule that has a price."""
+    """Return the shares of the objective and of each rule that has a price."""
     feature_map, space = policy.feature_map, policy.action_space
     groups = {name: attribute.values for name, attribute in feature_map.attributes.items()}
     expanded = {str(one.rule): one for one in policy.problem.expand(space.classes, groups, space.options)}
@@ -207,8 +204,11 @@ def _share_scores(policy: Policy) -> _Shares:
 
 
 def _scale_shares(policy: Policy, shares: Sequence[Floats]) -> list[Floats]:
-    """Return the shares, (F, A) each, with one factor for each condition. A feature's scores are divided by
-    the frequency of its condition: where a file states that rounded, the factor corrects it."""
+    """Return the shares, (F, A) each, with one factor for each condition.
+
+    The scores of a feature are divided by the frequency of its condition: if a file states that rounded, the
+    factor corrects it.
+    """
     events = [feature.event for feature in policy.feature_map.features]
     total, factors = sum(shares, np.zeros(policy.score_matrix.shape)), np.ones((len(events), 1))
     for event in {event for event in events if event}:
@@ -223,8 +223,11 @@ def _scale_shares(policy: Policy, shares: Sequence[Floats]) -> list[Floats]:
 def _share_quotients(
     policy: Policy, expanded: Sequence[ExpandedRule | None], prices: Sequence[RulePrice], rest: Floats
 ) -> dict[str, Floats]:
-    """What is left of the scores, (F, A), by rule: bounds on quotients, multiplied out, are linear with
-    multipliers that follow from the scores; anything else has one share."""
+    """Return what is left of the scores, (F, A), by rule.
+
+    Bounds on quotients, multiplied out, are linear, and their multipliers follow from the scores. Other rules
+    have one share together.
+    """
     if not prices:
         return {}
     try:
@@ -241,5 +244,5 @@ def _share_quotients(
 
 
 def _join(prices: Sequence[RulePrice]) -> str:
-    """The statements, each once."""
+    """Join the statements, each once."""
     return " and ".join(dict.fromkeys(price.statement for price in prices))

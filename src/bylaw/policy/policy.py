@@ -54,8 +54,9 @@ _APART = 64
 
 @dataclass(frozen=True, eq=False)
 class Policy:
-    """A randomised decision rule: pi(a | x) = softmax(beta * features(x)' score_matrix), or a sigmoid per
-    label for sets. Made by `solve`; read from a file by `Policy.load`.
+    """A randomized decision rule: pi(a | x) = softmax(beta * features(x)' score_matrix).
+
+    For sets, each label has a sigmoid. Policies are made by `solve`, and read from a file by `Policy.load`.
 
     Attributes
     ----------
@@ -139,8 +140,11 @@ class Policy:
         group_rates: tuple[GroupRate, ...] = (),
         prices: Floats | None = None,
     ) -> Policy:
-        """`wholes` (M,) are what the quotients in rules divide by, so that prices are of their levels;
-        `prices` (M,), before that, are by default those of the multipliers."""
+        """Return the policy of a solution.
+
+        `wholes` (M,) are the denominators of quotients in rules, so that prices are those of their levels;
+        `prices` (M,), before that, are by default those of the multipliers.
+        """
         prices = (form.prices(solution.multipliers) if prices is None else prices) * wholes
         shifts = np.zeros(len(prices)) if tightened is None else tightened
         statements = [str(found.statement) for found in form.rules]
@@ -160,7 +164,7 @@ class Policy:
 
     @property
     def beta(self) -> float:
-        """The inverse temperature; a larger one randomises fewer decisions."""
+        """Inverse temperature; a larger one randomizes fewer decisions."""
         return self.guarantee.beta
 
     @property
@@ -174,14 +178,15 @@ class Policy:
 
     @property
     def multipliers(self) -> dict[str, float]:
-        """The price of each single rule, its Lagrange multiplier: what one more point of slack would
-        save, in points."""
+        """Price of each single rule, its Lagrange multiplier: the saving per point of slack, in points."""
         return {price.rule: price.multiplier for price in self.rule_prices}
 
     @property
     def prices(self) -> dict[str, float]:
-        """The shadow price of each rule or family as stated: what one more point of slack would save, in
-        points (of a rule on no share, one unit)."""
+        """Shadow price of each rule or family as stated: the saving per point of slack, in points.
+
+        The unit of a rule that is not on a share is one.
+        """
         totals: dict[str, float] = {}
         for price in self.rule_prices:
             totals[price.statement] = totals.get(price.statement, 0.0) + price.multiplier
@@ -194,20 +199,22 @@ class Policy:
 
     @property
     def tightened(self) -> dict[str, float]:
-        """How much tighter than stated each single rule was held on predicted rates, so that the observed
-        rate satisfies it (below zero: it was loosened)."""
+        """How much tighter than stated each single rule was held on predicted rates; negative if it was
+        loosened.
+        """
         return {price.rule: price.tightened for price in self.rule_prices}
 
     @property
     def observed(self) -> dict[str, float]:
-        """How far each single rule is beyond its bound as observed on the fitted rows (below zero: it holds
-        with room); empty where neither labels nor groups nor a margin were given."""
+        """Observed excess of each single rule on the fitted rows; below zero, it holds.
+
+        Empty if neither labels nor groups nor a margin were given.
+        """
         return {} if self.fitted_rates is None else {one.rule: one.excess for one in self.fitted_rates.rules}
 
     @property
     def linear_problem(self) -> Problem:
-        """The problem with a linear objective and the same optimum: that of the worst group's rate, with the
-        weights of the groups."""
+        """Problem with a linear objective and the same optimum: that of the worst group is weighted."""
         if not isinstance(self.problem.minimize, Worst):
             return self.problem
         weights = {found.group: found.weight for found in self.group_rates}
@@ -215,16 +222,16 @@ class Policy:
 
     @property
     def deterministic(self) -> bool:
-        """Whether each row gets the action of largest score, so that no decision is drawn at random."""
+        """Whether each row gets the action of largest score, so that no decision is random."""
         return self.hard is not None
 
     @property
     def entropy_cost(self) -> float:
-        """What the randomisation costs at most, log|A|/beta."""
+        """Largest cost of the randomization, log|A|/beta."""
         return self.action_space.entropy / self.beta
 
     def calibrate(self, evidence: Evidence) -> Evidence:
-        """The rows as the policy reads them: with calibrated probabilities, if it has a calibration.
+        """Return the rows as the policy reads them: with calibrated probabilities, if it has a calibration.
 
         Parameters
         ----------
@@ -247,7 +254,7 @@ class Policy:
         return rows if self.calibration is None else self.calibration.apply(rows)
 
     def probabilities(self, evidence: Any, *, columns: Columns | None = None) -> Any:
-        """The probabilities of each action on each row.
+        """Return the probabilities of each action on each row.
 
         Parameters
         ----------
@@ -297,7 +304,7 @@ class Policy:
         key: str | None = None,
         columns: Columns | None = None,
     ) -> Any:
-        """One decision per row, sampled from `probabilities`.
+        """Return one decision per row, sampled from `probabilities`.
 
         Parameters
         ----------
@@ -351,7 +358,7 @@ class Policy:
         return self.action_space.name_decisions(self._sample(evidence, ids, sampler))
 
     def decide_positions(self, evidence: Evidence, *, ids: Any, key: str | None = None) -> NDArray[Any]:
-        """The decisions of `decide` as places among `actions`, which are faster to write to a table.
+        """Return the decisions of `decide` as places among `actions`, which are faster to write to a table.
 
         Parameters
         ----------
@@ -376,8 +383,10 @@ class Policy:
         return self._sample(evidence, ids, self._make_sampler(None, ids, "sample", key))
 
     def mark_changes(self, evidence: Evidence, *, ids: Any = None, key: str | None = None) -> Evidence:
-        """The rows with what it costs to decide otherwise than this policy, for `custom("changed")` in rules
-        of a later one: 0 for the decision of this policy, 1 for any other.
+        """Return the rows with the cost of deciding otherwise than this policy, for `custom("changed")`.
+
+        The cost is 0 for the decision of this policy, and 1 for any other. Rules of a later policy can refer
+        to it.
 
         Parameters
         ----------
@@ -417,7 +426,7 @@ class Policy:
         return self.action_space.sample(self.probabilities(evidence).T, sampler)
 
     def _make_sampler(self, rng: Any, ids: Any, method: str, key: str | None) -> Sampler:
-        """From probabilities (n_actions, n_rows) to positions of actions, (n_rows,)."""
+        """Return a function from probabilities (n_actions, n_rows) to positions of actions, (n_rows,)."""
         if self.deterministic and method in ("sample", "argmax"):
             if key is not None:
                 check_key(key)
@@ -457,7 +466,7 @@ class Policy:
         groups: Any = None,
         probabilities: Floats | None = None,
     ) -> float:
-        """The expected rate of this policy on these rows, with the randomness integrated out.
+        """Compute the expected rate of this policy on these rows, with the randomness integrated out.
 
         Parameters
         ----------
@@ -506,14 +515,18 @@ class Policy:
 
     @property
     def digest(self) -> str:
-        """A hash of what decisions depend on; policies with equal digests decide alike. It does not cover the
-        rules, the certificate, the card and the audits: `file_digest` does."""
+        """Hash of what decisions depend on: policies with equal digests decide alike.
+
+        It does not cover the rules, the certificate, the card and the audits; `file_digest` does.
+        """
         return self._digest
 
     @property
     def file_digest(self) -> str:
-        """The SHA-256 of the whole file that `save` writes now, as `sha256sum policy.json` prints it. To make
-        sure that a file is the one that was approved, compare this one."""
+        """SHA-256 of the whole file that `save` writes now, as `sha256sum policy.json` prints it.
+
+        To make sure that a file is the one that was approved, compare this one.
+        """
         return hashlib.sha256(format_json(serialization.to_dict(self)).encode()).hexdigest()
 
     @cached_property
@@ -573,14 +586,14 @@ class Policy:
 
 
 def _live_elsewhere(evidence: Any, columns: Columns | None) -> bool:
-    """Whether these are a frame or a scan, which needs packages that policies do not."""
+    """Return whether these are a frame or a scan, which need packages that policies do not."""
     return columns is not None or type(evidence).__name__ == "Scan"
 
 
 def compute_probabilities(
     feature_map: FeatureMap, score_matrix: Floats, beta: float, evidence: Evidence
 ) -> Floats:
-    """(n_actions, n_rows): softmax(beta * features' score_matrix) on each row, or sigmoids for sets."""
+    """Compute softmax(beta * features' score_matrix), or sigmoids for sets, (n_actions, n_rows)."""
     evidence = feature_map.admit(as_evidence(evidence))
     scale = beta * score_matrix
     # Not a power of two apart, or the columns of a row compete for one place in the cache.

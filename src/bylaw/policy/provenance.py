@@ -59,7 +59,7 @@ class Look:
 
 
 class Looks:
-    """A record to which looks are only ever added; no part of what a policy decides, nor of its hash."""
+    """A record to which looks are only ever added; it is not a part of the policy's hash."""
 
     def __init__(self, looks: Iterable[Look] = ()) -> None:
         self._looks = list(looks)
@@ -79,7 +79,7 @@ class Looks:
 
 @dataclass(frozen=True)
 class Card:
-    """What somebody who finds the file wants to know, beside its rules, certificate and hash."""
+    """Facts about a policy for those who find its file, beside its rules, certificate and hash."""
 
     created: str  # UTC, as ISO 8601
     versions: Mapping[str, str]
@@ -145,6 +145,6 @@ def _read_date(node: Node) -> str:
 
 @cache
 def versions() -> Mapping[str, str]:
-    """Of Python and of the libraries that computed the policy."""
+    """Return the versions of Python and of the libraries that computed the policy."""
     libraries = {name: find_version(name, "unknown") for name in _LIBRARIES}
     return {"python": platform.python_version(), **libraries}

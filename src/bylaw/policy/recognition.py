@@ -138,8 +138,7 @@ class Fingerprint:
         return False
 
     def join(self, earlier: Sequence[Fingerprint]) -> tuple[Fingerprint, ...]:
-        """Return the earlier parts and this one, which also has the digests of its rows together with
-        theirs."""
+        """Return the earlier parts and this one, with the digests of its rows together with theirs."""
         known = [part.hashes for part in earlier if part.hashes is not None]
         if self.hashes is None:
             return (*earlier, self)
@@ -157,8 +156,10 @@ class Fingerprint:
 
     @classmethod
     def from_node(cls, node: Node) -> Fingerprint:
-        """Read a fingerprint. Of files before version 3, which recognized rows by noisy counts, only the
-        number of rows is kept."""
+        """Read a fingerprint.
+
+        Of files before version 3, which recognized rows by noisy counts, only the number of rows is kept.
+        """
         rows = node["rows"].count()
         if "digests" not in node.value and ("counts" in node.value or "sketch" in node.value):
             return cls(rows)
@@ -198,8 +199,9 @@ def hash_evidence(feature_map: FeatureMap, evidence: Evidence) -> Fingerprint:
 
 
 def shares_rows(rows: Fingerprint, among: Sequence[Fingerprint]) -> bool:
-    """Return whether rows in memory are among the fitted ones: as a whole table, or in part, where the
-    hashes of fitted rows are in memory, too.
+    """Return whether rows in memory are among the fitted ones.
+
+    They are recognized as a whole table, or in part if the hashes of fitted rows are in memory, too.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ from bylaw.scoring import DialectName, name_results, to_sql
 
 
 def answer_rows(policy: Policy, rows: Any, columns: Columns | None, **options: Any) -> Any:
-    """A frame of the policy's answers, of the same kind as that of the rows."""
+    """Return a frame of the policy's answers, of the same kind as that of the rows."""
     if not isinstance(rows, Scan):
         if columns is None:
             raise OptionError(
@@ -72,7 +72,7 @@ class RowAnswers:
 
     @cached_property
     def names(self) -> list[str]:
-        """Of the columns of answers."""
+        """Names of the columns of answers."""
         return name_results(self.policy, self.carried, probabilities=not self.decides, decisions=self.decides)
 
     def make_schema(self, given: Any) -> Any:
@@ -115,6 +115,6 @@ class RowAnswers:
 
 
 def as_one_type(actions: Sequence[Value]) -> list[Value]:
-    """Actions as a column of a table holds them: text where they have more than one type."""
+    """Return actions as a column of a table holds them: text if they have more than one type."""
     mixed = len({type(action) for action in actions}) > 1
     return [str(action) for action in actions] if mixed else list(actions)

@@ -19,7 +19,7 @@ _BITS = 4 * HEX_DIGITS
 
 
 def sample_actions(probabilities: Floats, uniforms: Floats) -> NDArray[np.int64]:
-    """The action each uniform number falls on, (n_rows,), for probabilities (n_actions, n_rows)."""
+    """Return the action that each uniform number falls on, for probabilities (n_actions, n_rows)."""
     heights = np.cumsum(probabilities, axis=0)
     # Below the last step, whatever it rounds to, so that an impossible action is never drawn.
     return (heights <= uniforms * heights[-1]).sum(axis=0)
@@ -28,10 +28,10 @@ def sample_actions(probabilities: Floats, uniforms: Floats) -> NDArray[np.int64]
 def sample_by_id(
     parts: Sequence[Floats], ids: Any, key: str, suffix: str = "/{}"
 ) -> Iterator[NDArray[np.int64]]:
-    """For each part, probabilities (n_actions, n_rows), the actions sampled, (n_rows,), by id.
+    """Return, for each part (n_actions, n_rows) of probabilities, the actions sampled by id, (n_rows,).
 
-    Draw i takes the uniform number of column i in `uniforms_by_id`. Most rows are decided, and only where
-    something is left to chance is there anything to hash.
+    Draw i takes the uniform number of column i in `uniforms_by_id`. Ids are hashed only for rows with more
+    than one possible action.
     """
     checked = _checked_ids(ids, parts[0].shape[1])
     for first in range(0, len(parts), PER_DIGEST):
@@ -49,7 +49,7 @@ def sample_by_id(
 
 
 def _count_possible(probabilities: Floats) -> NDArray[np.int32]:
-    """How many actions are possible on each row, (n_rows,)."""
+    """Count the possible actions on each row, (n_rows,)."""
     count = np.zeros(probabilities.shape[1], np.int32)
     for action in probabilities:  # a sum along the first axis of truth values is far slower
         count += action > 0
@@ -80,7 +80,7 @@ def hash_ids(ids: NDArray[Any], prefix: str, ending: str) -> NDArray[np.uint64]:
 
 
 def _uniforms(ids: NDArray[Any], key: str, ending: str, count: int) -> Iterator[Floats]:
-    """The columns of one digest."""
+    """Return the columns of one digest."""
     words = hash_ids(ids, f"{key}/", ending)
     return (_bits(words, _BITS * place) / 2.0**_BITS for place in range(count))
 
@@ -96,7 +96,7 @@ def _checked_ids(ids: Any, n_rows: int) -> NDArray[Any]:
 
 
 def _bits(words: NDArray[np.uint64], start: int) -> NDArray[np.uint64]:
-    """52 bits of each row from bit `start` on, as whole numbers, (n_rows,)."""
+    """Return 52 bits of each row from bit `start` on, as whole numbers, (n_rows,)."""
     word, skipped = divmod(start, 64)
     kept = words[:, word] << np.uint64(skipped) >> np.uint64(64 - _BITS)
     missing = skipped + _BITS - 64
@@ -104,11 +104,11 @@ def _bits(words: NDArray[np.uint64], start: int) -> NDArray[np.uint64]:
 
 
 def sample_pivotal(probabilities: Floats, rng: np.random.Generator) -> NDArray[np.int64]:
-    """One action per row, (n_rows,), each with its own probability, while every action's count
-    stays within a few units of its expectation.
+    """Return one action per row, (n_rows,), so that counts of actions stay close to their expectations.
 
-    Two rows that are both undecided between actions a and b exchange probability until one of
-    them is decided; the exchange is fair, so no row's probabilities changes, and exact, so no count does.
+    Each action has its own probability on each row. Two rows that are both undecided between actions a and b
+    exchange probability until one of them is decided; the exchange is fair, so that no row's probabilities
+    change, and exact, so that no count does.
     """
     probabilities = probabilities.copy()
     for a, b in itertools.combinations(range(len(probabilities)), 2):

@@ -76,7 +76,7 @@ def frequencies_to_list(frequencies: Mapping[Any, float]) -> list[dict[str, Any]
 def decision_rule_to_dict(
     feature_map: FeatureMap, score_matrix: Floats, beta: float, calibration: Calibration | None = None
 ) -> dict[str, Any]:
-    """What decisions depend on."""
+    """Return what decisions depend on."""
     rule = {**feature_map_to_dict(feature_map), "weights": score_matrix.tolist(), "beta": beta}
     return rule if calibration is None else {**rule, "calibration": calibration.to_dict()}
 
@@ -87,8 +87,11 @@ def compute_digest(content: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class _Rounding:
-    """How many digits of a sum over the fitted rows a file states. Exact sums in two files whose rows differ
-    by one would give away that row, and an exact frequency the score of somebody who is alone in a group."""
+    """The number of digits of sums over the fitted rows in a file.
+
+    Exact sums in two files whose rows differ by one would give away that row, and an exact frequency the
+    score of somebody who is alone in a group.
+    """
 
     digits: int  # significant digits of prices, costs and terms of guarantees
     decimals: int  # of frequencies: a step is at least ten rows, where there are a hundred or more
@@ -109,13 +112,14 @@ class _Rounding:
         return max(round(share, self.decimals), 10.0**-self.decimals)
 
     def round_price(self, price: float, few_rows: bool) -> float:
-        """Round a price; of rules about few rows, to a power of ten, since a weight divided by the price of a
-        rule is one over the frequency of its condition."""
+        """Round a price to digits; of rules about few rows, to a power of ten.
+
+        A weight divided by the price of such a rule would reveal the frequency of its group.
+        """
         return round_magnitude(price) if few_rows else self.round_digits(price)
 
     def round_to_error(self, excess: float, error: float) -> float:
-        """Round what a rule is off by to the digits that its standard error leaves; what is above zero stays
-        there."""
+        """Round an excess to the digits that its standard error leaves; what is above zero stays above."""
         step = round_magnitude(self.round_digits(error), math.floor)
         if abs(excess) < step:
             return round_magnitude(excess, math.ceil) if excess > 0 else 0.0
@@ -128,8 +132,10 @@ def round_magnitude(value: float, towards: Callable[[float], int] = round) -> fl
 
 
 def _list_rules_on_few_rows(policy: Policy) -> set[str]:
-    """Return the single rules that refer to fewer than `MIN_CELL` of the fitted rows; of fewer than a hundred
-    rows, all that refer to a condition."""
+    """Return the single rules that refer to fewer than `MIN_CELL` of the fitted rows.
+
+    Of fewer than a hundred rows, these are all rules that refer to a condition.
+    """
     rows = policy.fingerprints[0].rows if policy.fingerprints else math.inf
     few = {
         condition
@@ -145,8 +151,11 @@ def _list_rules_on_few_rows(policy: Policy) -> set[str]:
 
 
 def to_dict(policy: Policy) -> dict[str, Any]:
-    """Return the policy as plain values. What decides is written so that it reads back to the last bit; what
-    else was measured on the fitted rows is rounded, so that a file tells little of any one of them."""
+    """Return the policy as plain values.
+
+    What decides is written so that it reads back to the last bit. What else was measured on the fitted rows
+    is rounded, so that a file does not reveal single rows.
+    """
     solution, rounding, few = (
         policy.solution,
         _Rounding.of_rows(policy.fingerprints),
@@ -245,7 +254,7 @@ def _fitted_rates_to_dict(rates: FittedRates, rounding: _Rounding) -> dict[str, 
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The fields of a policy, each checked."""
+    """Read the fields of a policy, and check each."""
     return read_json(path, "a policy", _fields)
 
 
@@ -372,7 +381,7 @@ def _solution(node: Node, multipliers: Floats) -> Solution:
 
 
 def _calibration(root: Node, feature_map: FeatureMap) -> Calibration | None:
-    """Files of policies without one have no such key."""
+    """Read the calibration; files of policies without one have no such key."""
     if "calibration" not in root.value:
         return None
     space = feature_map.action_space
@@ -394,14 +403,14 @@ def _certificate(node: Node) -> Certificate | None:
 
 
 def _hard(root: Node) -> HardDecisions | None:
-    """Files of randomised policies have no such key."""
+    """Read the costs of deterministic decisions; files of randomized policies have no such key."""
     if "hard" not in root.value:
         return None
     return HardDecisions(*(root["hard"][name].number() for name in HardDecisions._fields))
 
 
 def _group_rates(root: Node, problem: Problem, feature_map: FeatureMap) -> tuple[GroupRate, ...]:
-    """One for each group, where the worst group's rate is minimised; other files have no such key."""
+    """Read one rate for each group if the worst group's rate is minimized; other files have no such key."""
     if not isinstance(problem.minimize, Worst):
         return ()
     values = {name: attribute.values for name, attribute in feature_map.attributes.items()}
@@ -440,8 +449,7 @@ def _fitted_rates(node: Node) -> FittedRates:
 
 
 def guarantee_to_dict(guarantee: Guarantee) -> dict[str, Any]:
-    """Return the terms without the number of rows, which the file has elsewhere, and without an unknown
-    slack."""
+    """Return the terms without the number of rows, which the file has, and without an unknown slack."""
     terms = asdict(guarantee)
     left_out = ["rows"] if math.isfinite(guarantee.most_slack) else ["rows", "most_slack"]
     left_out += [] if guarantee.chance else ["chance"]

@@ -1,4 +1,4 @@
-"""One self-contained page about a policy, for those who must sign it."""
+"""One self-contained page about a policy, for people who must approve it."""
 
 from bylaw.report.document import Report, report
 

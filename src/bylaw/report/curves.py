@@ -26,8 +26,6 @@ from bylaw.view.numbers import Unit
 from bylaw.view.sentences import find_level_unit, is_factor, write_amount_saved
 
 _MOST_CURVES = 8
-_FARTHEST = 5.0  # a curve ends at this many times the present level beyond it
-_SPAN = 0.05  # the width of a curve if the present level is zero and the free level is unknown
 
 
 @dataclass(frozen=True)
@@ -213,8 +211,9 @@ def _choose_levels(rows: ReportRows, lever: Lever, points: int, free: Policy | N
     """Return levels from tight to where the rule no longer binds, with the present level among them."""
     level, sign = lever.level, lever.looser
     free_level = math.nan if free is None else _find_free_level(rows, lever, free)
-    reach = _FARTHEST * abs(level)
-    room = max(sign * (free_level - level), 0.0) if math.isfinite(free_level) else reach or _SPAN
+    # A curve ends at five times the present level beyond it, or at 0.05 if that is zero.
+    reach, span = 5.0 * abs(level), 0.05
+    room = max(sign * (free_level - level), 0.0) if math.isfinite(free_level) else reach or span
     loose = level + sign * (min(room, reach) if reach else room)
     tight = level - sign * max(room, abs(level))
     if sign > 0:
@@ -223,7 +222,7 @@ def _choose_levels(rows: ReportRows, lever: Lever, points: int, free: Policy | N
         tight = min(tight, 1.0)
     first, last = sorted((tight, loose))
     if first == last:
-        last += _SPAN
+        last += span
     return np.unique([*np.linspace(first, last, points), level])
 
 

@@ -52,13 +52,12 @@ _SECTIONS = (
 
 @dataclass(frozen=True)
 class Report:
-    """The result of `report`: one self-contained HTML page for those who must judge a policy, such as
-    compliance officers.
+    """A self-contained HTML page about a policy, made by `report`, for people who must approve the policy.
 
     Parameters
     ----------
     html : str
-        the whole page. Notebooks show it in a frame.
+        the complete page. Notebooks show it in a frame.
 
     Examples
     --------
@@ -156,7 +155,7 @@ def report(
         what to print as the date; by default, now.
     min_cell : int
         the number of cases that a group must have for its rates and counts to be on the page; 0 shows all.
-        Where one group is hidden, the next smallest is, too, so that the totals do not tell it.
+        If one group is hidden, the next smallest is, too, so that its numbers do not follow from the totals.
 
     Returns
     -------

@@ -23,7 +23,7 @@ from bylaw.view.numbers import (
 )
 from bylaw.view.sentences import find_unit
 
-_MOST_CHARTS, _MOST_ACTIONS, _MOST_LINES = 6, 12, 60
+_MOST_CHARTS, _MOST_ACTIONS = 6, 12
 _LEAST_FLOW = 5e-5  # a smaller share of cases is printed as zero
 _NAME = 60  # characters of a group or action
 _CHART = tag("span", "Chart", class_="unseen")
@@ -254,7 +254,7 @@ def write_earlier_policy(context: ReportContext) -> Html | None:
     sentences = {str(rule): context.write_sentence(rule) for rule in statements}
     rules = [
         [sentences[one.statement], *(round_number(value, 4) for value in (one.target, one.before, one.after))]
-        for one in compared.rules[:_MOST_LINES]
+        for one in compared.rules
     ]
     groups = [
         [
@@ -263,7 +263,7 @@ def write_earlier_policy(context: ReportContext) -> Html | None:
             format_percent(one.changed),
             format_points(one.changed - compared.changed),
         ]
-        for one in compared.list_shown_groups(context.judged.min_cell)[:_MOST_LINES]
+        for one in compared.list_shown_groups(context.judged.min_cell)
     ]
     group_heads = ["Group", "Share of cases", "Decisions that change", "Beyond the average"]
     shares = compared.flows.sum(axis=1) + compared.flows.sum(axis=0)

@@ -12,8 +12,6 @@ from bylaw.view.colors import write_color_variables
 from bylaw.view.html import Html, join, tag
 from bylaw.view.numbers import shorten
 
-_LONGEST_TITLE = 90  # characters above a printed page
-
 
 def make_page(title: str, subtitle: str, digest: str, sections: Sequence[tuple[str, str, Html]]) -> str:
     """Return the document, of (anchor, short name, section); printed pages have the policy's hash."""
@@ -53,7 +51,7 @@ def _write_margins(title: str, digest: str) -> str:
     """Return the margins of printed pages: the title after the first page, the hash, and page numbers."""
     return (
         "@media print{@page{"
-        f"@top-left{{content:{_write_text(shorten(title, _LONGEST_TITLE))};}}"
+        f"@top-left{{content:{_write_text(shorten(title, 90))};}}"
         f"@bottom-left{{content:{_write_text(f'policy {digest}')};}}"
         "@bottom-right{content:'page ' counter(page) ' of ' counter(pages);}}"
         "@page:first{@top-left{content:none;}}}"

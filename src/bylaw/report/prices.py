@@ -7,7 +7,7 @@ import math
 from bylaw.report.context import ReportContext
 from bylaw.report.curves import Curve
 from bylaw.view.charts import Point, Scale, draw_curve, fit_scale
-from bylaw.view.html import Html, fold, join, make_list, make_page_table, make_section, tag
+from bylaw.view.html import MOST_ROWS, Html, fold, join, make_list, make_page_table, make_section, tag
 from bylaw.view.numbers import capitalize, format_amount, format_points, pluralize, round_number
 from bylaw.view.sentences import (
     is_factor,
@@ -17,7 +17,6 @@ from bylaw.view.sentences import (
     write_price,
 )
 
-_MOST_RULES, _MOST_MISSING = 100, 20
 _SLIDER = 1000  # steps from the first level to the last
 
 
@@ -32,7 +31,7 @@ def write_prices(context: ReportContext) -> Html:
     for rule in problem.rules:
         price = context.traced.find_price(rule) if agree else None
         prices[str(rule)] = context.policy.prices.get(str(rule), 0.0) if price is None else price
-    ordered = sorted(problem.rules, key=lambda rule: -prices[str(rule)])[:_MOST_RULES]
+    ordered = sorted(problem.rules, key=lambda rule: -prices[str(rule)])[:MOST_ROWS]
     items = []
     for rule in ordered:
         text, without = str(rule), context.traced.without.get(str(rule))
@@ -105,7 +104,7 @@ def write_frontier(context: ReportContext) -> Html:
         _make_chooser(context),
         *(_make_panel(curve, up, i, context) for i, curve in enumerate(curves)),
         tag("p", note, class_="note") if missing else None,
-        make_list(missing[:_MOST_MISSING], "note") if missing else None,
+        make_list(missing[:MOST_ROWS], "note") if missing else None,
     )
 
 

@@ -9,7 +9,7 @@ from bylaw.program.row_rates import compute_group_rates
 from bylaw.report.context import BoundedRate, ReportContext
 from bylaw.testing import VERDICT_TONES, Verdict, is_out_of_reach
 from bylaw.view.charts import Scale, draw_track, draw_track_axis, fit_scale
-from bylaw.view.html import Html, fold, join, make_badge, make_page_table, make_section, tag
+from bylaw.view.html import MOST_ROWS, Html, fold, join, make_badge, make_page_table, make_section, tag
 from bylaw.view.numbers import (
     capitalize,
     format_amount,
@@ -23,7 +23,7 @@ from bylaw.view.numbers import (
 )
 from bylaw.view.sentences import describe_group, find_unit
 
-_MOST_CARDS, _MOST_ROWS, _MOST_RULES = 12, 300, 100
+_MOST_CARDS = 12
 
 
 def write_rules(context: ReportContext) -> Html:
@@ -38,7 +38,7 @@ def write_rules(context: ReportContext) -> Html:
             tag("p", context.write_sentence(rule), class_="rule"),
             tag("p", tag("code", str(rule)), class_="formal"),
         )
-        for rule in problem.rules[:_MOST_RULES]
+        for rule in problem.rules[:MOST_ROWS]
     ]
     more = len(problem.rules) - len(items)
     note = (
@@ -74,7 +74,7 @@ def _write_groups(context: ReportContext) -> list[Html]:
             format_amount(rate, find_unit(objective)),
             round_number(weights.get(group, 0.0)),
         ]
-        for group, rate in ordered[:_MOST_ROWS]
+        for group, rate in ordered
     ]
     text = (
         f"On {rows.name}, {context.measurement}, the worst group is {lines[0][0]}, with {lines[0][1]}. "
@@ -82,7 +82,7 @@ def _write_groups(context: ReportContext) -> list[Html]:
         "another must lose. In groups without, the rate of all cases decided."
     )
     title = f"{capitalize(context.describe_rate(objective.rate))}, group by group"
-    return [tag("p", text), make_page_table(title, ["Group", "Rate", "Weight"], lines)]
+    return [tag("p", text), make_page_table(title, ["Group", "Rate", "Weight"], lines, rest=("group", ""))]
 
 
 def write_verdicts(context: ReportContext) -> Html:
@@ -106,7 +106,7 @@ def write_verdicts(context: ReportContext) -> Html:
         tag("p", _write_origin(context)),
         tag("p", f"{worst if len(cards) < len(rates) else ''}{legend}", class_="note"),
         tag("ul", *cards, class_="cards"),
-        fold(f"{every} as a table", *_tabulate_rates(context)),
+        fold(f"{every} as a table", _tabulate_rates(context)),
     )
 
 
@@ -188,8 +188,7 @@ def _write_interval(bounded: BoundedRate) -> str:
     return format_bounds(*bounded.track[3:], lambda end: format_amount(end, bounded.unit))
 
 
-def _tabulate_rates(context: ReportContext) -> list[Html]:
-    rates = context.bounded_rates
+def _tabulate_rates(context: ReportContext) -> Html:
     rows = [
         [
             join([capitalize(context.describe_rate(one.rate)), tag("code", str(one.rate))], " "),
@@ -198,10 +197,8 @@ def _tabulate_rates(context: ReportContext) -> list[Html]:
             _write_interval(one) or "—",
             _make_badge(one),
         ]
-        for one in rates[:_MOST_ROWS]
+        for one in context.bounded_rates
     ]
     heads = ["Rate", "Allowed", "Estimate", "Interval", "Verdict"]
-    table = make_page_table("Every rate that the rules bound, worst first", heads, rows)
-    more = len(rates) - len(rows)
-    note = tag("p", f"Not shown: {pluralize(more, 'rate')} with the most slack.", class_="note")
-    return [table, note] if more > 0 else [table]
+    title = "Every rate that the rules bound, worst first"
+    return make_page_table(title, heads, rows, rest=("rate", " with the most slack"))

@@ -26,7 +26,6 @@ from bylaw.view.numbers import (
 from bylaw.view.sentences import describe_certificate
 
 _MOST_NAMED, _MOST_GROUPS = 6, 12  # names in a sentence, and groups or rules in a table or list
-_NOTABLE_RISE = 0.005  # a rise of errors that is worth a sentence
 
 
 def write_summary(context: ReportContext) -> Html:
@@ -160,7 +159,7 @@ def _write_worse_off(context: ReportContext) -> str:
     for part in rows.partitions:
         for cell in part.cells:
             costs = rows.compare_mistakes(cell)
-            if costs is not None and costs.policy - costs.model > _NOTABLE_RISE:
+            if costs is not None and costs.policy - costs.model > 0.005:  # worth a sentence
                 model, policy = format_percent(costs.model), format_percent(costs.policy)
                 name = f"{part.name} {quote(cell.name)} ({cell.size}), from {model} to {policy}"
                 worse.append((costs.model - costs.policy, name))

@@ -32,7 +32,6 @@ from bylaw.view.numbers import (
 )
 from bylaw.view.sentences import describe_certificate, describe_group
 
-_MOST_LINES = 40
 _RANDOM_NAMES = {
     "settled": "settled (one outcome has 99 % or more)",
     "leaning": "leaning (75 % to 99 %)",
@@ -253,7 +252,8 @@ def _draw_bins(bins: Sequence[ReliabilityBin], before: Sequence[ReliabilityBin])
     if before:
         caption += " Open circles: the same before the policy’s calibration."
     plot = draw_reliability(f"Calibration. {title}", [one[:3] for one in bins], [one[:3] for one in before])
-    return tag("figure", plot, tag("figcaption", caption), class_="beside")
+    up, across = (tag("p", name, class_="axis-name") for name in ("Accuracy", "Confidence"))
+    return tag("figure", tag("div", up, plot, across), tag("figcaption", caption), class_="beside")
 
 
 def _describe_shares(lines: Sequence[Reliability]) -> str:
@@ -288,7 +288,7 @@ def _describe_unevenness(lines: Sequence[Reliability]) -> str:
     most = max(line.most_unevenness for line in lines if not line.among)
     if most > CLOSE:
         return (
-            " Among cases of about the same probability there are too few to tell: mean errors of up to "
+            " Among cases of about the same probability there are too few to decide: mean errors of up to "
             f"{format_points(most)} may go unnoticed."
         )
     return f" Among cases of about the same probability they agree within {format_points(most)} on average."
@@ -314,7 +314,7 @@ def _name_line(line: Reliability) -> str:
 
 
 def _tabulate_reliability(lines: Sequence[Reliability]) -> Html:
-    worst = sorted(lines, key=lambda line: -line.severity)[:_MOST_LINES]
+    worst = sorted(lines, key=lambda line: -line.severity)
     calibrated = any(not math.isnan(line.raw_predicted) for line in lines)
     rows = [
         [
@@ -330,7 +330,6 @@ def _tabulate_reliability(lines: Sequence[Reliability]) -> Html:
     ]
     heads = ["Share of", *(["Before calibration"] if calibrated else []), "Predicted", "Observed"]
     heads += ["In standard errors", "Mean error in bins (by chance)", "Cases"]
-    table = make_page_table("Predicted and observed shares, worst first", heads, rows)
-    more = len(lines) - len(rows)
-    note = tag("p", f"Not shown: {pluralize(more, 'comparison')} with the best agreement.", class_="note")
-    return fold("Predicted and observed shares", table, note if more > 0 else None)
+    rest = ("comparison", " with the best agreement")
+    table = make_page_table("Predicted and observed shares, worst first", heads, rows, rest=rest)
+    return fold("Predicted and observed shares", table)

@@ -7,7 +7,7 @@ import math
 
 from bylaw.report.context import ReportContext
 from bylaw.testing import WATCH_TONES, Monitor, RuleWatch, sort_rules
-from bylaw.view.charts import Field, Scale, draw_axis, draw_line, draw_shape, fit_scale, make_svg
+from bylaw.view.charts import NARROW_PLOT, Field, Scale, draw_axis, draw_line, draw_shape, fit_scale, make_svg
 from bylaw.view.html import Html, fold, join, make_badge, make_page_table, make_section, tag
 from bylaw.view.numbers import (
     Unit,
@@ -20,8 +20,7 @@ from bylaw.view.numbers import (
 )
 from bylaw.view.sentences import describe_rate, find_unit
 
-_MOST_CARDS, _MOST_ROWS = 8, 300
-_NARROW = 240.0  # pixels: the width of a plot on a phone
+_MOST_CARDS = 8
 
 
 def write_watch(context: ReportContext) -> Html | None:
@@ -90,7 +89,7 @@ def _make_card(one: RuleWatch, up: Scale, across: Scale, monitor: Monitor) -> Ht
     field = Field(across, up, 150, top=14, bottom=0)
     labels = field.label_ticks(unit, 3)
     evidence = Field(across, Scale(0.0, 1.25), 70, top=2, bottom=2)  # higher evidence is cut off
-    axis = draw_axis(across, "plain", width=_NARROW)
+    axis = draw_axis(across, "plain", width=NARROW_PLOT)
     wide = any(len(text) > 7 for _, text in labels)
     return tag(
         "li",
@@ -163,7 +162,7 @@ def _mark_alarm(one: RuleWatch, field: Field) -> list[Html]:
 
 def _tabulate(ordered: list[RuleWatch], monitor: Monitor) -> Html:
     lines = []
-    for one in ordered[:_MOST_ROWS]:
+    for one in ordered:
         rate, unit = _describe(one, monitor)
         numbers = (one.target, one.estimate, one.lower, one.upper)
         lines.append(

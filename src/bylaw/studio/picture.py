@@ -78,7 +78,7 @@ def draw_rules(
             continue
         worst, excess = _find_worst(shown, rows, known)
         undefined = is_undefined(worst, rows)
-        words = "It is missed, so that its price tells nothing: loosen it, or another rule."
+        words = "It is violated, so that its price has no meaning: loosen it, or another rule."
         if holds or undefined:
             words = write_price(price, statement, problem.minimize)
         drawn[-1] |= {"holds": holds or undefined, "undefined": undefined, "price_words": words}

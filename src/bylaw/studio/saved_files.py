@@ -1,4 +1,4 @@
-"""What a page saves: the rules, and a program that does the same by itself."""
+"""Files that a page saves: the rules, and a program that solves the same problem."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class SavedFile(NamedTuple):
 
 @dataclass(frozen=True)
 class Source:
-    """The table that the rows come from."""
+    """The table from which the rows were read."""
 
     path: str  # as it was given
     name: str
@@ -34,7 +34,7 @@ class Source:
 
 
 def suggest_next(source: Source | None) -> dict[str, dict[str, str]]:
-    """What to do with each file, for a page to show: words, and a command."""
+    """Return what to do with each saved file: words, and a command."""
     if source is None:
         return {}
     fit = f"bylaw fit {shlex.quote(source.path)} --rules rules.toml -o policy.json"
@@ -55,7 +55,7 @@ def suggest_next(source: Source | None) -> dict[str, dict[str, str]]:
 def write_rules(
     problem: Problem, off: Sequence[str], columns: Mapping[str, Any], solving: Mapping[str, Any]
 ) -> str:
-    """A rules file; rules that are off are remarks in it."""
+    """Return a rules file, in which rules that are off are comments."""
     lines = [f"minimize = {_write_toml(str(problem.minimize))}", "rules = ["]
     lines += [f"  {_write_toml(str(rule))}," for rule in problem.rules]
     lines += [f"  # off: {_write_toml(text)}" for text in off]
@@ -71,7 +71,7 @@ def write_rules(
 
 
 def _write_toml(value: Any) -> str:
-    """A value on one line."""
+    """Return a value of TOML on one line."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
@@ -89,7 +89,7 @@ def _write_toml(value: Any) -> str:
 def write_program(
     problem: Problem, source: Source | None, observed: bool, solving: Mapping[str, Any], title: str
 ) -> str:
-    """Python that reads the same table and solves the same problem."""
+    """Return Python code that reads the same table and solves the same problem."""
     options = [f"{name}={value!r}" for name, value in solving.items()]
     if observed:
         options = [
@@ -134,11 +134,11 @@ def _write_reading(source: Source | None, observed: bool) -> list[str]:
 
 
 def _write_columns(columns: Columns) -> list[str]:
-    """Those that are not empty."""
+    """Return code with the columns that are not empty."""
     stated = [(part.name, getattr(columns, part.name)) for part in fields(columns)]
     return ["columns = Columns(", *(f"    {name}={value!r}," for name, value in stated if value), ")"]
 
 
 def _write_remark(text: str) -> str:
-    """Within a docstring: no quotes, no backslashes, one line."""
+    """Return a text without quotes, backslashes and line breaks, for a docstring."""
     return "".join(letter if letter.isprintable() and letter not in '"\\' else " " for letter in text)

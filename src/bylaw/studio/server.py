@@ -41,7 +41,6 @@ from bylaw.view.colors import write_color_variables
 
 _HOST = "127.0.0.1"
 _LARGEST = 1_000_000  # bytes of a body
-_LONGEST_SHUTDOWN = 1  # seconds
 _PAGE = resources.files("bylaw.studio").joinpath("page")
 _PLACE = re.compile(r"\{\{(nonce|palette|style|script)\}\}")  # in page.html
 _HEADERS = {
@@ -93,22 +92,6 @@ class Door:
         if not secrets.compare_digest(given.encode("utf-8", "replace"), self.token.encode()):
             return "the token is missing or of another run; open the address that the studio printed"
         return ""
-
-
-class Guard:
-    """A filter of requests that the door does not admit."""
-
-    def __init__(self, app: ASGIApp, door: Door) -> None:
-        self.app, self.door = app, door
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            if scope["type"] == "lifespan":
-                await self.app(scope, receive, send)
-            return
-        reason = self.door.refuse(Request(scope))
-        app = answer({"error": reason}, 403) if reason else self.app
-        await app(scope, receive, send)
 
 
 def answer(content: Any, status: int = 200) -> Response:
@@ -279,7 +262,17 @@ def make_app(session: Session, door: Door, workers: Workers) -> ASGIApp:
     ]
     handlers: Any = {404: lambda *_: answer({"error": "there is nothing here"}, 404)}
     handlers[405] = lambda *_: answer({"error": "not this way"}, 405)
-    return Guard(Starlette(routes=routes, exception_handlers=handlers), door)
+    app = Starlette(routes=routes, exception_handlers=handlers)
+
+    async def guard(scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on the requests that the door admits."""
+        if scope["type"] == "http":
+            reason = door.refuse(Request(scope))
+            await (answer({"error": reason}, 403) if reason else app)(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await app(scope, receive, send)
+
+    return guard
 
 
 class StudioServer(uvicorn.Server):
@@ -298,7 +291,7 @@ class StudioServer(uvicorn.Server):
             server_header=False,
             proxy_headers=False,
             ws="none",
-            timeout_graceful_shutdown=_LONGEST_SHUTDOWN,
+            timeout_graceful_shutdown=1,  # second
         )
         super().__init__(config)
 

@@ -49,7 +49,6 @@ from bylaw.studio.questions import (
 from bylaw.studio.saved_files import SavedFile, Source, suggest_next, write_program, write_rules
 from bylaw.view.sentences import describe_rate, write_price, write_sentence
 
-_POINTS = 13  # of a frontier
 _MOST_CHECKED = 200_000  # rows up to which every answer states which rules too few of them show
 
 
@@ -340,7 +339,7 @@ class Session:
         slider = describe_level(statement)
         if slider["level"] is None:
             raise OptionError(f"{statement} has no single level")
-        levels = np.unique([*np.linspace(slider["lowest"], slider["highest"], _POINTS), slider["level"]])
+        levels = np.unique([*np.linspace(slider["lowest"], slider["highest"], 13), slider["level"]])
         # `frontier` takes fewer options than `solve`.
         options = {k: v for k, v in self.solving.items() if k in ("beta", "margin", "calibrate")}
         if question.view == "observed" and self.observable:

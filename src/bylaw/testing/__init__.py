@@ -1,6 +1,6 @@
 """Tests of rules on rows: audits, certificates and monitors. No solver is needed."""
 
-from bylaw.testing._audit import RANDOM, Audit, audit, compute_random_share
+from bylaw.testing._audit import RANDOM, Audit, audit, compute_random_share, warn_of_copies
 from bylaw.testing._audit_formatting import VERDICT_TONES, describe_cost, describe_need
 from bylaw.testing._comparison import Comparison, compare_policies
 from bylaw.testing._confidence_bounds import METHODS
@@ -8,6 +8,7 @@ from bylaw.testing._costs import (
     Costs,
     add_changes,
     compare_costs,
+    compare_scanned_costs,
     find_predicted_costs,
     find_without_rules,
     format_referred,
@@ -24,7 +25,6 @@ from bylaw.testing._hypotheses import (
     check_limits,
     check_weight,
 )
-from bylaw.testing._looks import warn_of_copies
 from bylaw.testing._monitor import Monitor
 from bylaw.testing._monitor_formatting import (
     WATCH_TONES,
@@ -43,7 +43,6 @@ from bylaw.testing._reliability import (
     compute_reliability,
 )
 from bylaw.testing._rule_watch import RuleWatch, Watch
-from bylaw.testing._scanned_costs import compare_scanned_costs
 from bylaw.testing._verdicts import (
     TOLERANCE,
     RuleAudit,

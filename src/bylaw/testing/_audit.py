@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 
+from bylaw._base.runtime import find_stack_level
 from bylaw._base.typing import Floats
 from bylaw._base.validation import MIN_CELL, check_fraction, check_min_cell
 from bylaw.engines.scan import Scan, read_rows
-from bylaw.errors import EvidenceError, OptionError, Remedy
+from bylaw.errors import EvidenceError, GuaranteeWarning, OptionError, Remedy
 from bylaw.language.action_space import ActionSpace
 from bylaw.language.expressions import LABEL, Objective, Rule, Worst, format_conditions
 from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy, compute_probabilities
+from bylaw.policy.provenance import Look
 from bylaw.policy.recognition import Fingerprint, hash_evidence, shares_rows
 from bylaw.program.row_rates import compute_group_rates, warn_of_missing_groups
 from bylaw.rows.arrays import as_matrix, check_alignment, make_frame
@@ -27,7 +32,6 @@ from bylaw.testing._audit_formatting import make_audit_card
 from bylaw.testing._confidence_bounds import METHODS
 from bylaw.testing._costs import Costs, add_changes, compare_costs, is_observed, list_costs
 from bylaw.testing._hypotheses import DecidedRows, check_limits, check_weight
-from bylaw.testing._looks import name_question, record_look, warn_of_copies
 from bylaw.testing._reliability import Reliability, choose_shown_lines, compute_reliability
 from bylaw.testing._verdicts import (
     RuleAudit,
@@ -37,6 +41,7 @@ from bylaw.testing._verdicts import (
     hide_numbers,
     judge_rules,
     list_hidden_rules,
+    to_plain,
 )
 
 RANDOM = 0.99  # a decision counts as random where its likeliest outcome has a lower probability
@@ -132,7 +137,7 @@ class Audit:
 
     @property
     def shown(self) -> Audit:
-        """The audit without numbers about small groups, as it may be passed on."""
+        """Audit without numbers about small groups, as it may be passed on."""
         rules = tuple(
             hide_numbers(rule, self.min_cell) if rule.rule in self.hidden else rule for rule in self.rules
         )
@@ -142,15 +147,15 @@ class Audit:
 
     @property
     def costs(self) -> Costs:
-        """The objective with your model, without rules, and with rules."""
+        """Objective with your model, without rules, and with rules."""
         return Costs(self.cost_before, self.cost_without_rules, self.cost_after)
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict on all rules together.
+        """Verdict on all rules together.
 
-        `CERTIFIED` needs no correction for their number: it is wrong only if a rule that does not hold
-        passes its own test.
+        `CERTIFIED` needs no correction for their number: it is wrong only if a rule that does not hold passes
+        its own test.
         """
         worst = find_worst(rule.verdict for rule in self.rules)
         if not (self.rules and self.certificate) or worst is Verdict.VIOLATED:
@@ -160,8 +165,9 @@ class Audit:
         return Verdict.CERTIFIED if passed else Verdict.UNDECIDED
 
     def to_frame(self, like: Any = None) -> Any:
-        """One line per single rule, with the columns rule, target, estimate, lower, upper, p_value, p_holm,
-        rows and verdict.
+        """Return one line per single rule.
+
+        The columns are rule, target, estimate, lower, upper, p_value, p_holm, rows and verdict.
 
         Parameters
         ----------
@@ -174,7 +180,7 @@ class Audit:
         return make_frame({**columns, "verdict": [str(rule.verdict) for rule in self.rules]}, like)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; unknown numbers are None, and so are those about small groups."""
+        """Return plain values for JSON; unknown numbers are None, and so are those about small groups."""
         left_out, shown = ("rules", "reliability", "hidden"), self.shown
         fields = {name: value for name, value in vars(self).items() if name not in left_out}
         rules = [
@@ -183,21 +189,13 @@ class Audit:
         ]
         lines = [line._asdict() for line in shown.reliability]
         fields["seen_rows"], fields["group_rates"] = dict(self.seen_rows), dict(shown.group_rates)
-        return _to_plain({"verdict": str(self.verdict), **fields, "rules": rules, "reliability": lines})
+        return to_plain({"verdict": str(self.verdict), **fields, "rules": rules, "reliability": lines})
 
     def __repr__(self) -> str:
         return make_audit_card(self).to_text()
 
     def _repr_html_(self) -> str:
         return make_audit_card(self).to_html()
-
-
-def _to_plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _to_plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_to_plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def audit(
@@ -370,7 +368,7 @@ def audit(
 def _unpack(
     policy: Policy, rows: Any, labels: Any, groups: Any, propensity_weights: Any
 ) -> tuple[Evidence, Any, Any, Any]:
-    """The rows in memory, and what was observed of them: by arguments, or by what comes with the rows."""
+    """Return the rows in memory with what was observed of them, from arguments or the rows."""
     if not isinstance(rows, HeldOut | Scan):
         return as_evidence(rows), labels, groups, propensity_weights
     known = {name: attribute.values for name, attribute in policy.feature_map.attributes.items()}
@@ -382,7 +380,7 @@ def _unpack(
 
 
 def _check_options(policy: Any, confidence: float, method: str) -> float:
-    """The confidence."""
+    """Return the confidence; raise if an option is not valid."""
     if not isinstance(policy, Policy):
         raise OptionError(
             f"audit() takes a Policy and then Evidence, not {type(policy).__name__} first; a classifier is "
@@ -396,7 +394,7 @@ def _check_options(policy: Any, confidence: float, method: str) -> float:
 def _check_held_out(
     policy: Policy, parts: Sequence[Evidence | None], fitted_rows: str
 ) -> tuple[Fingerprint, bool]:
-    """The first rows as they are recognised, and whether no rows had a part in choosing the policy."""
+    """Return the fingerprint of the first rows, and whether no rows had a part in choosing the policy."""
     if fitted_rows not in ("refuse", "estimate"):
         raise OptionError(f"fitted_rows must be 'refuse' or 'estimate', not {fitted_rows!r}")
     hashed = [hash_evidence(policy.feature_map, policy.calibrate(part)) for part in parts if part is not None]
@@ -411,7 +409,7 @@ def _check_held_out(
 
 
 def encode_decisions(taken: Any, space: ActionSpace, evidence: Evidence) -> Floats:
-    """Decisions that were taken, one-hot, (n_rows, n_actions)."""
+    """Return decisions that were taken, one-hot, (n_rows, n_actions)."""
     if not space.exclusive:
         membership = np.asarray(taken)
         if membership.shape != (len(evidence), len(space.actions)) or membership.dtype != bool:
@@ -455,7 +453,7 @@ def _sample_unlabelled(policy: Policy, unlabelled: Evidence | None, decisions: A
 
 
 def _list_rules(policy: Policy, seen: ObservedRows, rules: Any) -> list[Rule]:
-    """The policy's own single rules, or others."""
+    """Return the policy's own single rules, or others."""
     problem, space = policy.problem, policy.action_space
     if rules is not None:
         problem = Problem(problem.minimize, rules, None, space.decisions, space.reject)
@@ -463,7 +461,7 @@ def _list_rules(policy: Policy, seen: ObservedRows, rules: Any) -> list[Rule]:
 
 
 def _check_outcomes(outcomes: Any, rules: Sequence[Rule], objective: Objective, evidence: Evidence) -> None:
-    """No outcome of a cost that there is not."""
+    """Raise if `outcomes` names a cost that no rule uses."""
     rates = (objective, *(rule.excess for rule in rules))
     known = {*evidence.costs, *(name for rate in rates for name in list_costs(rate))}
     if unknown := [name for name in outcomes or () if name not in known]:
@@ -473,7 +471,7 @@ def _check_outcomes(outcomes: Any, rules: Sequence[Rule], objective: Objective, 
 
 
 def _measure_groups(policy: Policy, rows: ObservedRows, probabilities: Floats) -> dict[str, float]:
-    """The rate of each group, where the worst is minimised; warns of groups without rows."""
+    """Compute the rate of each group if the worst is minimized, and warn of groups without rows."""
     objective = policy.problem.minimize
     if not isinstance(objective, Worst):
         return {}
@@ -483,7 +481,7 @@ def _measure_groups(policy: Policy, rows: ObservedRows, probabilities: Floats) -
 
 
 def _has_gaps(outcomes: Mapping[str, Any] | None, rate: Objective) -> bool:
-    """Whether a rate reads outcomes of which some are missing."""
+    """Return whether a rate reads outcomes of which some are missing."""
     given = [outcomes[name] for name in list_costs(rate) if outcomes is not None and name in outcomes]
     arrays = [cost for cost in given if not isinstance(cost, str)]
     return any(np.ma.is_masked(cost) or np.isnan(as_matrix(cost, "outcomes")[0]).any() for cost in arrays)
@@ -495,5 +493,56 @@ def _compute_rejected_share(probabilities: Floats, space: ActionSpace, seen: Row
 
 
 def compute_random_share(probabilities: Floats, space: ActionSpace, rows: RowData) -> float:
-    """The weighted share of rows whose likeliest decision has a probability below `RANDOM`."""
+    """Return the weighted share of rows whose likeliest decision has a probability below `RANDOM`."""
     return float(np.average(space.decision_confidence(probabilities) < RANDOM, weights=rows.weights))
+
+
+def name_question(rules: Iterable[Any], *options: Any) -> str:
+    """Return a short hash of the rules and options of an audit."""
+    stated = [sorted(map(str, rules)), *options]
+    return hashlib.sha256(json.dumps(stated, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def record_look(policy: Policy, rows: Fingerprint, verdict: Verdict, question: str, confidence: float) -> int:
+    """Note on the policy's card that these rows judged it, and return the number of looks so far.
+
+    The same rows with the same question and verdict are the same look; a further one warns. The error
+    probability of an audit is that of one look: repeated looks as rows arrive, or until a verdict pleases,
+    certify falsely more often.
+    """
+    looks, new = policy.card.looks, Look.now(str(verdict), question, rows)
+    if any(_is_same(new, look) for look in looks):
+        return len(looks)
+    seen = any(shares_rows(rows, (look.fingerprint,)) for look in looks)
+    looks.add(new)
+    if len(looks) > 1:
+        which = "on rows of which some judged it before" if seen else "on further rows"
+        planned = f"{1 - (1 - confidence) / len(looks):.6g}"
+        warnings.warn(
+            GuaranteeWarning(
+                f"this is look {len(looks)} at this policy, {which}: {100 * confidence:g} % confidence is "
+                "that of a single look, and the chance of a false certificate grows with each",
+                Remedy("plan_looks", planned, (str(len(looks)),)),
+            ),
+            stacklevel=find_stack_level(),
+        )
+    return len(looks)
+
+
+def warn_of_copies(rows: Fingerprint) -> None:
+    """Warn if rows repeat each other in a way that no sample of independent rows does."""
+    if rows.copied:
+        warnings.warn(
+            GuaranteeWarning(
+                f"of the {rows.rows:,} held-out rows only {rows.n_different:,} are different: each counts as "
+                "an independent one, and with copies a certificate is false more often than is stated",
+                Remedy("drop_copies"),
+            ),
+            stacklevel=find_stack_level(),
+        )
+
+
+def _is_same(new: Look, look: Look) -> bool:
+    """Return whether two looks had the same rows in any order, the same question and the same verdict."""
+    asked = (look.question, look.verdict) == (new.question, new.verdict)
+    return asked and bool(new.fingerprint.digests) and look.fingerprint == new.fingerprint

@@ -156,7 +156,7 @@ def _list_calibration(lines: Sequence[Reliability], calibrated: bool) -> list[st
     most = 100 * max(line.most_unevenness for line in lines if not line.among)
     if most > 100 * CLOSE:
         return [
-            "too few rows to tell whether the probabilities agree with what was observed: "
+            "too few rows to decide whether the probabilities agree with what was observed: "
             f"mean errors in ten bins of up to {min(most, 100):.2g} points may go unnoticed"
         ]
     return [

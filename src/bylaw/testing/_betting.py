@@ -1,28 +1,28 @@
-"""Betting: tests and bounds of a sum of conditional means, valid at any number of rows.
+"""Tests and bounds of a sum of conditional means by betting, valid at any number of rows.
 
-A claim is about events e with conditional means m_e = E[a_e z_e] / E[a_e], where a_e is the weight of a row
-in the event (zero outside it) and z_e its value. A player who doubts the hypothesis "the sum of the m_e is at
-least b" splits b into means mu_e and stakes on each row
+A hypothesis is about events e with conditional means m_e = E[a_e z_e] / E[a_e], where a_e is the weight of a
+row in the event (zero outside it) and z_e its value. To test "the sum of the m_e is at least b", split b into
+means mu_e, and let a bet win on each row
 
     x = sum_e kappa_e a_e (mu_e - z_e),    kappa_e = 1 / (mean of a_e so far),
 
-which has a mean of at most zero for some split if the hypothesis is true. So the capital prod_i(1 + s_i x_i)
-exceeds 1/delta with probability delta at most, if the stakes s_i are set before their rows are seen
-(Waudby-Smith and Ramdas, 2024). x is the influence function of the estimate: one game serves means, gaps
-between groups, a group against all rows, events that overlap, and weights, and is as narrow as the estimate's
-own variance allows.
+which has a mean of at most zero for some split if the hypothesis is true. The wealth prod_i(1 + s_i x_i) is
+then a supermartingale, and exceeds 1/delta with probability delta at most, if the stakes s_i are set before
+their rows are seen (Waudby-Smith and Ramdas, 2024). x is the influence function of the estimate: the same
+test serves means, gaps between groups, a group against all rows, overlapping events, and weights, and is as
+narrow as the variance of the estimate allows.
 
 - All means but one are nuisances. Each is confined to an interval that fails with a small probability, which
-  is added to the error (Berger and Boos, 1994). For given stakes the log-capital is concave in the mu_e, so
+  is added to the error (Berger and Boos, 1994). For given stakes the log-wealth is concave in the mu_e, so
   that its minimum over the intervals is at a corner.
-- Stakes are those that are likeliest to reach 1/delta by the last row (Browne, 1999): with a share w of it
-  reached and n rows of variance v left, s = phi(Phi^-1(w)) / (w sqrt(n v)). They follow the capital at the
+- Stakes are those that are most likely to reach 1/delta by the last row (Browne, 1999): with a share w of it
+  reached and n rows of variance v left, s = phi(Phi^-1(w)) / (w sqrt(n v)). They follow the wealth at the
   worst corner.
-- Of many rows, a few together are one bet. Where stakes are so bold that this would cost something, as for
-  rare events, log(1 + s x) is bounded from below by its second-order expansion (Fan, Grama and Liu, 2015),
-  which needs only sums of products. So the cost of a test hardly grows with the number of rows.
-- Predictions sharpen a claim about labels and hidden groups: from each column, eta times a difference of mean
-  zero is subtracted, that of what was predicted for the row and for companions without labels
+- Of many rows, a few together are one bet. If stakes are too bold for that, as for rare events,
+  log(1 + s x) is bounded from below by its second-order expansion (Fan, Grama and Liu, 2015), which needs
+  only sums of products. The cost of a test hardly grows with the number of rows.
+- Predictions sharpen hypotheses about labels and hidden groups: from each column, eta times a difference of
+  mean zero is subtracted, that of what was predicted for the row and for companions without labels
   (prediction-powered inference). eta is the regression coefficient on the rows so far.
 """
 
@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import NamedTuple
@@ -43,27 +43,23 @@ from scipy.special import bdtr, ndtri, rel_entr
 from bylaw._base.typing import Floats
 from bylaw.testing._samples import Sample
 
-MOST_EVENTS = 6  # of one game: two corners for each but the first
-_SPENT = 0.02  # share of the error probability for the intervals of nuisances
+MOST_EVENTS = 6  # of one test: each but the first has two corners
+_SPENT = 0.02  # share of the error probability that is spent on the intervals of nuisances
 _BLOCKS = 200  # times that stakes change
-_MOST_BETS = 8000
-_CAREFUL = 0.5  # staked on several rows together at most
-_FAR, _NEAR = math.log(1e-6), math.log(0.9)  # of the goal: beyond, stakes no longer depend on it
-_BEYOND = 0.03  # the goal is a little more than what is needed: the last steps to it are the slowest
-_BOLDEST = 0.95  # of the capital is staked at most
-_NEXT = math.log(10)  # once 1/delta is reached, ten times as much is the goal
-_EXPLAINED = 0.2  # of the variance, at least, by predictions that are used
+_MOST_BETS = 8000  # more rows than this are several to a bet
+_MAX_SHARED_STAKE = 0.5  # of the wealth, on several rows together
+_MAX_STAKE = 0.95  # of the wealth, on one row
 _STEPS = np.array([0, 0.5, 1, 1.2, 1.4, 1.6, 1.8, 2, 2.2, 2.5, 2.8, 3.2, 3.6, 4.2, 5, 6, 8, 12, 18, 30])
-_ROUNDS = 3  # of a search for a bound, each twenty times as fine
-_MOST_VALUES = 2**21  # of games that are played together
+_MOST_VALUES = 2**21  # of tests that are computed together
 _TINY = 1e-300
-_LEAST = 1e-75  # loss: its square is a number, too
-_EDGE = 1e-12  # of the interval from 0 to 1
 
 
 class _Blocks:
-    """Rows in blocks of constant stakes. Columns are [a_1 .. a_E, y_1 .. y_E] with y_e = a_e z_e and, with
-    predictions, the differences of the same columns. The first `n_counted` rows are in no block."""
+    """Rows in blocks of constant stakes, except the first `n_counted` rows.
+
+    Columns are [a_1 .. a_E, y_1 .. y_E] with y_e = a_e z_e and, with predictions, the differences of the same
+    columns.
+    """
 
     def __init__(self, columns: Floats, n_counted: int) -> None:
         self.n_rows = len(columns)
@@ -90,10 +86,10 @@ class _Blocks:
 class CountedRows:
     """The first rows of one event, of which all but the last have one of two values, the least or the most.
 
-    A player who knows the tail F_n of the binomial distribution can bet on such rows as well as an exact
-    test: to refute "the mean is at least b" at level F_n(k), his capital after t rows with S high values is
-    F_(n - t)(k - S) / F_n(k), a martingale. The last row may have a value z in between, which wins what is in
-    between, (1 - z) F_(n - t)(k - S) + z F_(n - t)(k - S - 1). Other levels are mixtures of two k, by linear
+    Bets on such rows can be as good as an exact test. With the tail F_n of the binomial distribution, the
+    martingale that refutes "the mean is at least b" at level F_n(k) is F_(n - t)(k - S) / F_n(k) after t rows
+    with S high values. If the last row has a value z in between, it interpolates:
+    (1 - z) F_(n - t)(k - S) + z F_(n - t)(k - S - 1). Other levels are mixtures of two k, by linear
     interpolation of F. The rest of the rows, m = n - t, has to refute at the level that is left.
     """
 
@@ -106,8 +102,10 @@ class CountedRows:
 
     @classmethod
     def find(cls, table: Floats, low: float, high: float) -> CountedRows | None:
-        """Return the counted rows of a table of sizes and amounts (n_rows, 2); None if there are none. At
-        least one row is not counted."""
+        """Return the counted rows of a table of sizes and amounts (n_rows, 2); None if there are none.
+
+        At least one row is not counted.
+        """
         sizes, amounts = table.T
         clear = (sizes == 1) & ((amounts == low) | (amounts == high))
         n_clear = len(clear) if clear.all() else int(clear.argmin())
@@ -117,8 +115,8 @@ class CountedRows:
         places = (amounts[:rows] - low) / (high - low)
         return cls(len(clear), rows, low, high, float(places[:-1].sum()), float(places[-1]))
 
-    def _see(self, sign: Floats, target: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return the bound on the mean, the number of high values and the last value, seen from this side."""
+    def _orient(self, sign: Floats, target: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return the bound on the mean, the number of high values and the last value, for this sign."""
         b = np.where(sign > 0, target - self.low, target + self.high) / (self.high - self.low)
         heights = np.where(sign > 0, self.heights, self.rows - 1 - self.heights)
         return np.clip(b, 0.0, 1.0), heights, np.where(sign > 0, self.last, 1 - self.last)
@@ -130,7 +128,7 @@ class CountedRows:
 
     def find_levels(self, sign: Floats, target: Floats, level: Floats) -> Floats:
         """Return the levels that are left for the other rows, (n_hypotheses,)."""
-        b, heights, last = self._see(sign, target)
+        b, heights, last = self._orient(sign, target)
         k = _invert_tail(level, lambda k: _tail(k, self.total, b), self.total)
         share = _place(level, _tail(k, self.total, b), _tail(k + 1, self.total, b))
         left = [self._leave(k + step, b, heights, last) for step in (0, 1)]
@@ -138,7 +136,7 @@ class CountedRows:
 
     def find_p_value(self, sign: float, target: float, left: float) -> float:
         """Return the p-value of all rows, where that of the rows that are not counted is `left`."""
-        b, heights, last = self._see(np.array(sign), np.array(target))
+        b, heights, last = self._orient(np.array(sign), np.array(target))
         below = np.array(np.nextafter(left, 0))  # so that of several k that leave as much, the first counts
         k = _invert_tail(below, lambda k: self._leave(k, b, heights, last), self.total)
         share = _place(left, *(self._leave(k + step, b, heights, last) for step in (0, 1)))
@@ -165,21 +163,23 @@ def _place(level: Floats | float, low: Floats, high: Floats) -> Floats:
     return np.clip((level - low) / np.maximum(high - low, _TINY), 0.0, 1.0)
 
 
-class _Game(NamedTuple):
-    """Of many hypotheses; in units of the most that a row can lose."""
+class _Martingales(NamedTuple):
+    """The wealth processes of many hypotheses, in units of the most that a row can lose."""
 
     direction: Floats  # (n_blocks, n_hypotheses, n_corners, n_columns): what a unit of stake wins by column
     squares: Floats  # (n_blocks, n_hypotheses, n_corners): sums of squares of what rows win
-    reach: Floats  # (n_blocks, n_hypotheses): 1 / standard deviation of all that is left
+    reach: Floats  # (n_blocks, n_hypotheses): 1 / standard deviation of everything that is left
     bets: Floats  # (n_blocks, n_bets, n_columns)
     bundle: int  # rows that are one bet
-    goal: Floats  # (n_hypotheses,): the log-capital that refutes
-    start: Floats  # (n_hypotheses,): the log-capital of rows that were counted before
+    goal: Floats  # (n_hypotheses,): the log-wealth that refutes
+    start: Floats  # (n_hypotheses,): the log-wealth of rows that were counted before
 
 
-class Question(NamedTuple):
-    """Hypotheses that sign * (sum of means) is at least sign * target, to be tested at these levels; arrays
-    of shape (n_hypotheses,)."""
+class Targets(NamedTuple):
+    """Hypotheses that sign * (sum of means) >= sign * target, with the levels of their tests.
+
+    Arrays have the shape (n_hypotheses,); `target` is multiplied by the sign already.
+    """
 
     test: BettingTest
     sign: Floats
@@ -188,13 +188,13 @@ class Question(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The numbers that its game takes."""
+        """Number of values in its martingales."""
         n_blocks, _, width = self.test.blocks.bets.shape
         return n_blocks * len(self.target) * 2 ** (len(self.test.samples) - 1) * width
 
 
 class BettingTest:
-    """Tests and bounds of the sum of the samples' means. The rows must come in random order.
+    """Tests and bounds of the sum of the samples' means, for rows in random order.
 
     Parameters
     ----------
@@ -227,45 +227,19 @@ class BettingTest:
         self.blocks = _Blocks(table, self.counted.rows if self.counted else 0)
 
     def p_value(self, target: float, level: float, sign: int = 1) -> float:
-        """Of the hypothesis that sign * (sum of means) is at least sign * target; likeliest to be at most
-        `level` where it is wrong."""
-        return self.p_values(target, [(level, sign)])[0]
+        """Return the p-value of the hypothesis that sign * (sum of means) is at least sign * target.
 
-    def p_values(self, target: float, questions: Sequence[tuple[float, int]]) -> list[float]:
-        """For several levels and signs at once."""
-        return find_p_values([(self, target, questions)])[0]
-
-    def ask(self, target: float, questions: Sequence[tuple[float, int]]) -> Question:
-        """For several levels and signs."""
-        level, sign = (np.array(column, dtype=np.float64) for column in zip(*questions, strict=True))
-        return Question(self, sign, sign * target, level)
+        It is most likely to be at most `level` if the hypothesis is wrong.
+        """
+        return find_p_values([(self, target, [(level, sign)])])[0][0]
 
     def bounds(self, level: float) -> tuple[float, float]:
-        """A lower and an upper bound of the sum of means, each wrong with probability `level` at most."""
+        """Return a lower and an upper bound of the sum, each wrong with probability `level` at most."""
         return find_bounds([self], level)[0]
 
-    def search_bounds(self, level: float) -> Generator[Question, Floats, tuple[float, float]]:
-        """The same, step by step: asks for log-capitals."""
-        sign = np.array([1.0, -1.0])
-        estimate, top = sign * self.estimate, self._tops(sign)
-        most = top
-        unit = self._standard_error + (top - estimate) / self.blocks.n_rows
-        targets = np.minimum(estimate[:, None] + unit[:, None] * _STEPS, top[:, None])
-        for _ in range(_ROUNDS):
-            levels = np.full(targets.size, level)
-            found = yield Question(self, np.repeat(sign, targets.shape[1]), targets.ravel(), levels)
-            refuted = found.reshape(targets.shape) >= -math.log(level - self.spend(levels)[0])
-            least, most = _bracket(refuted, targets, most)
-            targets = np.linspace(least, most, len(_STEPS) + 1, axis=1)[:, :-1]
-        return -float(most[1]), float(most[0])
-
-    @property
-    def estimate(self) -> float:
-        """The sum of the observed means; with predictions, prediction-powered."""
-        return self._estimate
-
     @cached_property
-    def _estimate(self) -> float:
+    def estimate(self) -> float:
+        """Sum of the observed means; with predictions, prediction-powered."""
         total = self.blocks.total_sums
         n = len(self.samples)
         if not self.predicted:
@@ -285,45 +259,48 @@ class BettingTest:
         direction = np.concatenate([total[n : 2 * n] / total[:n] ** 2, -1 / total[:n]])
         return math.sqrt(max(direction @ self.blocks.total_products[: 2 * n, : 2 * n] @ direction, 0))
 
-    def convert(self, question: Question, log_e_values: Floats) -> Floats:
-        """Convert the log-capitals of a question to p-values."""
-        p_values = np.minimum(np.exp(-log_e_values) + self.spend(question.level), 1.0)
+    def convert(self, targets: Targets, log_e_values: Floats) -> Floats:
+        """Convert log e-values to p-values."""
+        p_values = np.minimum(np.exp(-log_e_values) + self.spend(targets.level), 1.0)
         if self.counted is None:
             return p_values
         # The p-value of the rows that are not counted; one where the counted ones leave no chance to refute.
-        levels = self.counted.find_levels(question.sign, question.target, question.level)
+        levels = self.counted.find_levels(targets.sign, targets.target, targets.level)
         possible = np.where(levels > 0, log_e_values, 0.0)
-        left = np.where(levels > 0, levels / question.level * np.exp(-possible), 1.0)
-        found = [
+        left = np.where(levels > 0, levels / targets.level * np.exp(-possible), 1.0)
+        exact = [
             self.counted.find_p_value(*one)
-            for one in zip(question.sign, question.target, left.clip(0.0, 1.0), strict=True)
+            for one in zip(targets.sign, targets.target, left.clip(0.0, 1.0), strict=True)
         ]
-        return np.where(log_e_values == math.inf, 0.0, found)
+        return np.where(log_e_values == math.inf, 0.0, exact)
 
     def spend(self, level: Floats) -> Floats:
+        """Return the error probability that the intervals of nuisances spend."""
         return _SPENT * level if len(self.samples) > 1 else 0.0 * level
 
-    def _tops(self, sign: Floats) -> Floats:
+    def _find_tops(self, sign: Floats) -> Floats:
         return np.where(sign > 0, self.high.sum(), -self.low.sum())
 
-    # The game, for many hypotheses at once: `sign`, `target` and `level` are of shape (n_hypotheses,).
-
-    def set_up(self, question: Question) -> tuple[_Game, NDArray[np.bool_]]:
-        """The game, and the hypotheses that are refuted without one."""
-        _, sign, target, level = question
+    def set_up(self, targets: Targets) -> tuple[_Martingales, NDArray[np.bool_]]:
+        """Return the martingales, and the hypotheses that are refuted without them."""
+        _, sign, target, level = targets
         means, certain = self._split(sign, target, level)
-        top = self._tops(sign)
+        top = self._find_tops(sign)
         # A rule holds at its bound, too: that it is broken is refuted there, that it holds is not.
         impossible = np.where(sign > 0, target >= top, target > top)
         return self._set_up(sign, target, level, means), certain | impossible
 
     def _split(self, sign: Floats, target: Floats, level: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-        """Means (n_hypotheses, n_corners, n_events) that add up to the target, and where there are none."""
+        """Return means (n_hypotheses, n_corners, n_events) that add up to the target, and where none do."""
         certain = np.zeros(len(target), dtype=bool)
         if len(self.samples) == 1:
             return target[:, None, None], certain
-        free_top, free_bottom = (np.where(sign > 0, *pair) for pair in self._free_limits)
-        ends = np.array([self._confine(one) for one in level.tolist()])  # (n_hypotheses, n_nuisances, 2)
+        free_bottom, free_top = self._limit_free_mean(sign)
+        intervals = {}
+        for one in set(level.tolist()):
+            each = _SPENT * one / (len(self.samples) - 1)
+            intervals[one] = [_confine(sample, each) for sample in self.samples[1:]]
+        ends = np.array([intervals[one] for one in level.tolist()])  # (n_hypotheses, n_nuisances, 2)
         low, high = np.where(sign[:, None, None] > 0, ends, -ends[:, :, ::-1]).transpose(2, 0, 1)
         if len(self.samples) == 2:  # the first mean is within its limits
             low = np.maximum(low, (target - free_top)[:, None])
@@ -333,38 +310,27 @@ class BettingTest:
         first = target[:, None] - others.sum(axis=2)
         return np.concatenate([first[:, :, None], others], axis=2), certain
 
-    @property
-    def _free_limits(self) -> tuple[tuple[float, float], tuple[float, float]]:
-        """The most and the least of the first mean, each for both signs."""
-        return (self.high[0], -self.low[0]), (self.low[0], -self.high[0])
+    def _limit_free_mean(self, sign: Floats) -> tuple[Floats, Floats]:
+        """Return the least and the most of the first mean."""
+        low, high = self.low[0], self.high[0]
+        return np.where(sign > 0, low, -high), np.where(sign > 0, high, -low)
 
     @cached_property
     def _corners(self) -> NDArray[np.bool_]:
-        """(n_corners, n_nuisances): whether each nuisance is at the upper end of its interval."""
+        """Whether each nuisance is at the upper end of its interval, (n_corners, n_nuisances)."""
         return np.array(list(itertools.product((0, 1), repeat=len(self.samples) - 1)), dtype=bool)
 
-    def _confine(self, level: float) -> Floats:
-        """(n_nuisances, 2): the intervals of the nuisances for a test of this level."""
-        if level not in self._confined:
-            each = _SPENT * level / (len(self.samples) - 1)
-            self._confined[level] = np.array([_confine(sample, each) for sample in self.samples[1:]])
-        return self._confined[level]
-
-    @cached_property
-    def _confined(self) -> dict[float, Floats]:
-        return {}
-
-    def _set_up(self, sign: Floats, target: Floats, level: Floats, means: Floats) -> _Game:
+    def _set_up(self, sign: Floats, target: Floats, level: Floats, means: Floats) -> _Martingales:
         blocks, kappa, n_guessed = self.blocks, self._kappa[:, None, None], means.shape[1]
-        # Stakes must not depend on rows to come. So they follow a player who guesses the nuisances from the
-        # rows before each block, and the means at the corners only judge what these stakes have won.
+        # Stakes must not depend on rows to come: they follow the wealth at nuisances guessed from the rows
+        # before each block. The means at the corners only determine what these stakes have won.
         means = np.broadcast_to(means, (len(blocks.sums), *means.shape))
         if len(self.samples) > 1:
             means = np.concatenate([self._guess(sign, target, level), means], axis=2)
         signs = np.broadcast_to(-sign[:, None, None], means.shape)
         direction = np.concatenate([means * kappa, signs * kappa], axis=3)
         loss, most = self._limits(sign, target, kappa[:, :, 0])
-        prior = (loss + most) ** 2 / 4  # the most that the variance can be
+        prior = (loss + most) ** 2 / 4  # the largest possible variance
         if self.predicted:
             eta = self._regress(direction[:, :, :n_guessed])
             direction = np.concatenate([direction, -eta * direction], axis=3)
@@ -379,12 +345,15 @@ class BettingTest:
             with np.errstate(divide="ignore"):  # what was counted may refute it, or leave no chance to
                 log_left = np.log(self.counted.find_levels(sign, target, level))
             goal, start = -log_left, goal + log_left
-        return _Game(direction, squares, loss / left, blocks.bets, blocks.bundle, goal, start)
+        return _Martingales(direction, squares, loss / left, blocks.bets, blocks.bundle, goal, start)
 
     @cached_property
     def _kappa(self) -> Floats:
-        """(n_blocks, n_events). Where no row is in two events and all count alike, who is in which event can
-        be taken as given, and the mean of a_e is known beforehand."""
+        """Inverse mean weights kappa, (n_blocks, n_events).
+
+        If no row is in two events and all count alike, the events of rows can be taken as given, and the mean
+        of a_e is known beforehand.
+        """
         n, blocks = len(self.samples), self.blocks
         alike = all(np.isin(sample.sizes, (0.0, 1.0)).all() for sample in self.samples)
         if self.disjoint and alike and not self.predicted:
@@ -393,19 +362,24 @@ class BettingTest:
         return (blocks.rows_before + 1) / (blocks.sums_before[:, :n] + 0.5)
 
     def _regress(self, direction: Floats) -> Floats:
-        """eta on the rows before each block, the same for all corners; zero where predictions explain little
-        of the variance, since with them a row can lose more."""
+        """Return eta on the rows before each block, the same for all corners.
+
+        It is zero where predictions explain less than a fifth of the variance, since with them a row can lose
+        more.
+        """
         half = direction.shape[3]
         products = self.blocks.products_before
         plain = _square(direction, products[:, :half, :half]).mean(axis=2)
         both = _square(direction, products[:, :half, half:]).mean(axis=2)
         own = np.maximum(_square(direction, products[:, half:, half:]).mean(axis=2), _TINY)
-        eta = np.where(both**2 > _EXPLAINED * own * plain, np.clip(both / own, 0.0, 1.0), 0.0)
+        eta = np.where(both**2 > 0.2 * own * plain, np.clip(both / own, 0.0, 1.0), 0.0)
         return eta[:, :, None, None]
 
     def _guess(self, sign: Floats, target: Floats, level: Floats) -> Floats:
-        """Guess means that add up to the target, with nuisances at the corners that the rows before each
-        block suggest, (n_blocks, n_hypotheses, n_corners, n_events)."""
+        """Guess means that add up to the target, (n_blocks, n_hypotheses, n_corners, n_events).
+
+        Nuisances are at the corners that the rows before each block suggest.
+        """
         n, blocks = len(self.samples), self.blocks
         low, width = self.low[1:], np.maximum((self.high - self.low)[1:], _TINY)
         sizes, amounts = blocks.sums_before[:, 1:n], blocks.sums_before[:, n + 1 : 2 * n]
@@ -417,7 +391,7 @@ class BettingTest:
         ends = low + width * np.stack([places - reach + skew, places + reach + skew]).clip(0.0, 1.0)
         ends = np.where(sign[:, None] > 0, ends, -ends[::-1])[:, :, :, None]
         if n == 2:  # the first mean is within its limits
-            top, bottom = (np.where(sign > 0, *pair) for pair in self._free_limits)
+            bottom, top = self._limit_free_mean(sign)
             ends = np.clip(ends, (target - top)[:, None, None], (target - bottom)[:, None, None])
         others = np.where(self._corners, ends[1], ends[0])
         first = target[:, None, None] - others.sum(axis=3, keepdims=True)
@@ -434,93 +408,109 @@ class BettingTest:
         loss, win = kappa * np.maximum(up - least, 0), kappa * np.maximum(most - down, 0)
         together = np.max if self.disjoint else np.sum
         loss, win = together(loss, axis=2), together(win, axis=2)
-        return np.maximum(loss, _LEAST), win
+        return np.maximum(loss, 1e-75), win  # the square of this is a number, too
 
 
 def find_bounds(tests: Sequence[BettingTest], level: float) -> list[tuple[float, float]]:
-    """The bounds of each test; many together take little longer than one."""
-    searches = [test.search_bounds(level) for test in tests]
-    asked = [next(search) for search in searches]
-    found: list[tuple[float, float]] = []
-    while asked:
-        answers, asked = compute_log_e_values(asked), []
-        for search, answer in zip(searches, answers, strict=True):
-            try:
-                asked.append(search.send(answer))
-            except StopIteration as end:  # they all end together
-                found.append(end.value)
-    return found
+    """Return the bounds of each test; many together take little longer than one."""
+    sign = np.array([1.0, -1.0])
+    tops = [test._find_tops(sign) for test in tests]
+    grids = []  # of each test: targets for both signs, from the estimate to the end of the range
+    for test, top in zip(tests, tops, strict=True):
+        estimate = sign * test.estimate
+        unit = test._standard_error + (top - estimate) / test.blocks.n_rows
+        grids.append(np.minimum(estimate[:, None] + unit[:, None] * _STEPS, top[:, None]))
+    for _ in range(3):  # grids, each twenty times as fine
+        asked = [
+            Targets(test, np.repeat(sign, grid.shape[1]), grid.ravel(), np.full(grid.size, level))
+            for test, grid in zip(tests, grids, strict=True)
+        ]
+        for k, log_e_values in enumerate(compute_log_e_values(asked)):
+            spent = float(tests[k].spend(asked[k].level)[0])
+            refuted = log_e_values.reshape(grids[k].shape) >= -math.log(level - spent)
+            least, tops[k] = _bracket(refuted, grids[k], tops[k])
+            grids[k] = np.linspace(least, tops[k], len(_STEPS) + 1, axis=1)[:, :-1]
+    return [(-float(most[1]), float(most[0])) for most in tops]
 
 
 def find_p_values(
     asked: Sequence[tuple[BettingTest, float, Sequence[tuple[float, int]]]],
 ) -> list[list[float]]:
-    """Of tests, each with a target and its questions: one p-value for each level and sign."""
-    questions = [test.ask(target, pairs) for test, target, pairs in asked]
-    answers = zip(questions, compute_log_e_values(questions), strict=True)
-    return [one.test.convert(one, found).tolist() for one, found in answers]
+    """Return p-values of tests, each with a target and its pairs of a level and a sign."""
+    listed = []
+    for test, target, pairs in asked:
+        level, sign = (np.array(column, dtype=np.float64) for column in zip(*pairs, strict=True))
+        listed.append(Targets(test, sign, sign * target, level))
+    answers = zip(listed, compute_log_e_values(listed), strict=True)
+    return [one.test.convert(one, log_e_values).tolist() for one, log_e_values in answers]
 
 
-def compute_log_e_values(questions: Sequence[Question]) -> list[Floats]:
-    """For each question, the largest log-capitals over time, at the worst corner of the nuisances."""
+def compute_log_e_values(asked: Sequence[Targets]) -> list[Floats]:
+    """Compute the largest log-wealth over time of each hypothesis, at the worst corner of the nuisances."""
     answers: list[Floats] = []
-    waiting: list[Question] = []
-    for question in questions:
-        if waiting and sum(one.size for one in (*waiting, question)) > _MOST_VALUES:
-            answers, waiting = answers + _answer(waiting), []
-        waiting.append(question)
-    return answers + _answer(waiting)
+    waiting: list[Targets] = []
+    for targets in asked:
+        if waiting and sum(one.size for one in (*waiting, targets)) > _MOST_VALUES:
+            answers, waiting = answers + _compute_together(waiting), []
+        waiting.append(targets)
+    return answers + _compute_together(waiting)
 
 
-def _answer(questions: Sequence[Question]) -> list[Floats]:
-    """The same, of as many as fit in memory; those whose games have equal shapes are played together."""
-    games, certain = [], []
+def _compute_together(asked: Sequence[Targets]) -> list[Floats]:
+    """Compute log e-values of tests that fit in memory, those of equal shapes in one array."""
+    pairs = [targets.test.set_up(targets) for targets in asked]
     alike: dict[tuple[int, ...], list[int]] = {}
-    for place, question in enumerate(questions):
-        game, sure = question.test.set_up(question)
-        games.append(game)
-        certain.append(sure)
-        shape = (*game.direction.shape[1:], game.bets.shape[1])  # so that none depends on the others' lengths
+    for place, (one, _) in enumerate(pairs):
+        shape = (*one.direction.shape[1:], one.bets.shape[1])  # without lengths, on which no result depends
         alike.setdefault(shape, []).append(place)
-    answers: list[Floats] = [np.zeros(0)] * len(questions)
+    answers: list[Floats] = [np.zeros(0)] * len(asked)
     for places in alike.values():
-        for place, best in zip(places, _play([games[place] for place in places]), strict=True):
-            answers[place] = np.where(certain[place], math.inf, best + games[place].start)
+        for place, best in zip(places, _bet([pairs[place][0] for place in places]), strict=True):
+            martingales, certain = pairs[place]
+            answers[place] = np.where(certain, math.inf, best + martingales.start)
     return answers
 
 
-def _play(games: Sequence[_Game]) -> Floats:
-    """(n_games, n_hypotheses), of games of equal shapes. Those with fewer blocks end with bets of nothing."""
-    direction = _stack([game.direction for game in games])  # (n_blocks, n_games, ...), like the others
-    squares, reach = _stack([game.squares for game in games]), _stack([game.reach for game in games])
-    bets, goal = _stack([game.bets for game in games]), np.array([game.goal for game in games])
-    bundle = np.array([game.bundle for game in games])[:, None, None]
-    boldest = np.where(bundle == 1, _BOLDEST, _CAREFUL) / bundle
-    capital = np.zeros(squares.shape[1:])
+def _bet(parts: Sequence[_Martingales]) -> Floats:
+    """Compute the largest log-wealth over time, (n_tests, n_hypotheses), of martingales of equal shapes.
+
+    Those with fewer blocks end with bets of nothing.
+    """
+    direction = _stack([one.direction for one in parts])  # (n_blocks, n_tests, ...), like the others
+    squares, reach = _stack([one.squares for one in parts]), _stack([one.reach for one in parts])
+    bets, goal = _stack([one.bets for one in parts]), np.array([one.goal for one in parts])
+    bundle = np.array([one.bundle for one in parts])[:, None, None]
+    boldest = np.where(bundle == 1, _MAX_STAKE, _MAX_SHARED_STAKE) / bundle
+    wealth = np.zeros(squares.shape[1:])
     ahead = best = np.zeros(goal.shape)
     n_guessed = squares.shape[-1] // 2  # the first half of the corners is guessed, and sets the stakes
     for block in range(len(reach)):
-        share = np.exp(np.minimum(np.maximum(ahead - goal - _BEYOND, _FAR), _NEAR))
-        stake = np.minimum(_aim(share) * reach[block], _BOLDEST)[:, :, None]
-        won = direction[block].reshape(len(games), -1, direction.shape[-1]) @ bets[block].transpose(0, 2, 1)
-        capital += _win(stake, won.reshape(*capital.shape, -1), squares[block], boldest)
-        best = np.maximum(best, capital[:, :, n_guessed:].min(axis=2))
-        ahead = capital[:, :, : max(n_guessed, 1)].min(axis=2)
+        # Set the stakes by the share of the goal that is reached. The goal is a little more than needed,
+        # since the last steps to it are the slowest; far from it and near it, stakes are constant.
+        share = np.exp(np.clip(ahead - goal - 0.03, math.log(1e-6), math.log(0.9)))
+        aim = np.exp(-0.5 * ndtri(share) ** 2) / (math.sqrt(2 * math.pi) * share)
+        stake = np.minimum(aim * reach[block], _MAX_STAKE)[:, :, None]
+        # Bet on the rows of the block, at all corners.
+        won = direction[block].reshape(len(parts), -1, direction.shape[-1]) @ bets[block].transpose(0, 2, 1)
+        wealth += _grow(stake, won.reshape(*wealth.shape, -1), squares[block], boldest)
+        best = np.maximum(best, wealth[:, :, n_guessed:].min(axis=2))
+        ahead = wealth[:, :, : max(n_guessed, 1)].min(axis=2)
+        # Once 1/delta is reached, ten times as much is the goal.
         if (reached := ahead >= goal).any():
-            goal = goal + _NEXT * reached
+            goal = goal + math.log(10) * reached
     return best
 
 
 def _stack(parts: Sequence[Floats]) -> Floats:
-    """Arrays (n_blocks, ...) as one (n_blocks, n_parts, ...), with zeros at the ends of those with fewer."""
+    """Stack arrays (n_blocks, ...) to (n_blocks, n_parts, ...), with zeros at the ends of shorter ones."""
     stacked = np.zeros((max(map(len, parts)), len(parts), *parts[0].shape[1:]))
     for k, part in enumerate(parts):
         stacked[: len(part), k] = part
     return stacked
 
 
-def _win(stake: Floats, won: Floats, squares: Floats, boldest: Floats) -> Floats:
-    """What a block adds to the log-capital, (n_games, n_hypotheses, n_corners)."""
+def _grow(stake: Floats, won: Floats, squares: Floats, boldest: Floats) -> Floats:
+    """Return what a block adds to the log-wealth, (n_tests, n_hypotheses, n_corners)."""
     together = stake <= boldest
     if together.all():
         return _add_logs(stake, won)
@@ -529,7 +519,7 @@ def _win(stake: Floats, won: Floats, squares: Floats, boldest: Floats) -> Floats
 
 
 def _bracket(refuted: NDArray[np.bool_], targets: Floats, end: Floats) -> tuple[Floats, Floats]:
-    """For each sign the last target that is not refuted, and the next."""
+    """Return for each sign the last target that is not refuted, and the next."""
     n = targets.shape[1]
     kept = n - np.argmin(refuted[:, ::-1], axis=1)  # the number of targets up to the last one kept
     kept = np.where(refuted.all(axis=1), 0, kept)
@@ -539,10 +529,10 @@ def _bracket(refuted: NDArray[np.bool_], targets: Floats, end: Floats) -> tuple[
 
 
 def _add_logs(stake: Floats, won: Floats) -> Floats:
-    """Sums of log(1 + stake * won) over bets, (n_games, n_hypotheses, n_corners)."""
-    capital = stake[..., None] * won
-    capital += 1.0
-    return np.log(capital, out=capital).sum(axis=3)
+    """Compute sums of log(1 + stake * won) over bets, (n_tests, n_hypotheses, n_corners)."""
+    factors = stake[..., None] * won
+    factors += 1.0
+    return np.log(factors, out=factors).sum(axis=3)
 
 
 def _square(direction: Floats, products: Floats) -> Floats:
@@ -551,15 +541,12 @@ def _square(direction: Floats, products: Floats) -> Floats:
     return ((flat @ products) * flat).sum(axis=2).reshape(n_blocks, n_hypotheses, n_corners)
 
 
-def _aim(share: Floats) -> Floats:
-    """phi(Phi^-1(w)) / w: the stake, over the standard deviation of what is left, likeliest to reach one."""
-    return np.exp(-0.5 * ndtri(share) ** 2) / (math.sqrt(2 * math.pi) * share)
-
-
 def _confine(sample: Sample, level: float) -> tuple[float, float]:
-    """An interval of the sample's mean by relative entropy (Hoeffding, 1963), wrong with probability `level`:
-    a (z - mu) has a mean of zero, and lies within limits of the width of the range."""
-    sizes = sample.sizes[sample.sizes > 0]
+    """Return an interval of the sample's mean by relative entropy, wrong with probability `level`.
+
+    a (z - mu) has a mean of zero, and lies within limits of the width of the range (Hoeffding, 1963).
+    """
+    sizes, edge = sample.sizes[sample.sizes > 0], 1e-12
     width = sample.range
     if width == 0:
         return sample.lowest, sample.highest
@@ -567,9 +554,9 @@ def _confine(sample: Sample, level: float) -> tuple[float, float]:
     effort, share = math.log(2 / level) / len(sizes), float(sizes.mean())
 
     def lack(mean: float) -> float:
-        seen = mean + share * (place - mean)
-        return float(rel_entr(seen, mean) + rel_entr(1 - seen, 1 - mean)) - effort
+        observed = mean + share * (place - mean)
+        return float(rel_entr(observed, mean) + rel_entr(1 - observed, 1 - mean)) - effort
 
-    low = 0.0 if lack(_EDGE) < 0 or place <= _EDGE else brentq(lack, _EDGE, place)
-    high = 1.0 if lack(1 - _EDGE) < 0 or place >= 1 - _EDGE else brentq(lack, place, 1 - _EDGE)
+    low = 0.0 if lack(edge) < 0 or place <= edge else brentq(lack, edge, place)
+    high = 1.0 if lack(1 - edge) < 0 or place >= 1 - edge else brentq(lack, place, 1 - edge)
     return sample.lowest + float(low) * width, sample.lowest + float(high) * width  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Two policies on the same rows: their rates and costs, and the decisions that change."""
+"""Comparison of two policies on the same rows: rates, costs, and the decisions that change."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from bylaw._base.small_cells import choose_shown
 from bylaw._base.typing import Floats, Value
 from bylaw._base.validation import MIN_CELL
 from bylaw.errors import EvidenceError
-from bylaw.language.expressions import CHANGED
-from bylaw.language.problem import ExpandedRule
+from bylaw.language.expressions import CHANGED, Rule
 from bylaw.policy.policy import Policy
 from bylaw.program.row_rates import has_rows, measure_factor, measure_rate
 from bylaw.rows.evidence import Evidence, as_evidence
 from bylaw.rows.outcomes import ObservedRows, observe
 from bylaw.testing._costs import is_observed, measure_referred
-from bylaw.testing._verdicts import RuleAudit, describe_rule
+from bylaw.testing._verdicts import RuleAudit, describe_rule, to_plain
 
 
 class ComparedRule(NamedTuple):
-    """A rule or family, by its worst part under each policy: rate and bound. A difference that may go either
-    way is counted so that less is better."""
+    """A rule or family with its bound, and the rate of its worst single rule under each policy.
+
+    Differences that have two bounds are signed so that less is better.
+    """
 
     statement: str
     target: float
@@ -34,7 +35,7 @@ class ComparedRule(NamedTuple):
 
 
 class GroupChange(NamedTuple):
-    """Of the rows of one group."""
+    """The changed decisions in one group."""
 
     attribute: str
     value: Value
@@ -44,7 +45,7 @@ class GroupChange(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """An earlier and a later policy on the same rows."""
+    """The result of `compare_policies`."""
 
     evidence: Evidence  # with the decisions of the earlier policy marked
     objective: str
@@ -73,20 +74,11 @@ class Comparison:
         return shown
 
     def to_dict(self, min_cell: int = MIN_CELL) -> dict[str, Any]:
-        """Plain values for JSON, without groups of fewer than `min_cell` rows; unknown numbers are None."""
-        rules = [{k: _to_plain(v) for k, v in one._asdict().items()} for one in self.rules]
-        return {
-            "rows": self.rows,
-            "objective": self.objective,
-            "measurement": self.measurement,
-            "cost_before": _to_plain(self.cost_before),
-            "cost_after": _to_plain(self.cost_after),
-            "referred_before": _to_plain(self.referred_before),
-            "referred_after": _to_plain(self.referred_after),
-            "changed": self.changed,
-            "by_group": [one._asdict() for one in self.list_shown_groups(min_cell)],
-            "rules": rules,
-        }
+        """Return plain values for JSON, without groups of fewer than `min_cell` rows; nan becomes None."""
+        names = ("rows", "objective", "measurement", "cost_before", "cost_after", "referred_before")
+        fields = {name: getattr(self, name) for name in (*names, "referred_after", "changed")}
+        by_group = [one._asdict() for one in self.list_shown_groups(min_cell)]
+        return to_plain({**fields, "by_group": by_group, "rules": [one._asdict() for one in self.rules]})
 
 
 def compare_policies(
@@ -98,7 +90,7 @@ def compare_policies(
     labels: Any = None,
     groups: Any = None,
 ) -> Comparison:
-    """Both policies on these rows, with the random decisions averaged out.
+    """Compare two policies on these rows, with the random decisions averaged out.
 
     Parameters
     ----------
@@ -137,7 +129,7 @@ def compare_policies(
         referred_before=measure_referred(chances[0], after.action_space, marked),
         referred_after=measure_referred(chances[1], after.action_space, marked),
         changed=float(np.average(changed, weights=marked.weights)),
-        by_group=_group_changes(seen, changed),
+        by_group=_compare_groups(seen, changed),
         flows=flows,
         actions=after.actions,
         needs_previous=CHANGED in after.feature_map.cost_names,
@@ -145,62 +137,42 @@ def compare_policies(
 
 
 def _compare_rules(
-    policy: Policy, seen: ObservedRows, chances: tuple[Floats, Floats]
+    policy: Policy, observed: ObservedRows, decisions: tuple[Floats, Floats]
 ) -> tuple[ComparedRule, ...]:
-    space, members = policy.action_space, dict[str, list[ExpandedRule]]()
-    for found in policy.problem.expand(seen.classes, seen.group_values, space.options):
-        members.setdefault(str(found.statement), []).append(found)
+    """Compare each rule or family by its worst single rule under each policy."""
+    space = policy.action_space
+
+    def describe(rule: Rule, decided: Floats) -> RuleAudit:
+        excess = measure_rate(rule.excess, observed, decided, space)
+        return describe_rule(rule, excess, factor=measure_factor(rule, observed, decided, space))
+
+    families = dict[str, list[tuple[float, list[RuleAudit]]]]()
+    for found in policy.problem.expand(observed.classes, observed.group_values, space.options):
+        if has_rows(found.rule.excess, observed):
+            # The bound of a difference within limits counts as an upper one.
+            sign = -1.0 if found.rule.sense == ">=" and found.statement.is_band else 1.0
+            described = [describe(found.rule, decided) for decided in decisions]
+            families.setdefault(str(found.statement), []).append((sign, described))
+
+    def find_worst_rate(lines: list[tuple[float, list[RuleAudit]]], place: int) -> float:
+        sign, worst = max(lines, key=lambda line: np.nan_to_num(line[1][place].excess, nan=-math.inf))
+        return sign * worst[place].estimate
+
     compared = []
-    for statement, rules in members.items():
-        lines = [
-            _measure(found, seen, chances, policy) for found in rules if has_rows(found.rule.excess, seen)
-        ]
-        if lines:
-            target = lines[0].target
-            compared.append(ComparedRule(statement, target, _worst(lines, 0), _worst(lines, 1)))
+    for statement, lines in families.items():
+        sign, described = lines[0]
+        rates = find_worst_rate(lines, 0), find_worst_rate(lines, 1)
+        compared.append(ComparedRule(statement, sign * described[0].target, *rates))
     return tuple(compared)
 
 
-class _Measured(NamedTuple):
-    target: float
-    rates: tuple[float, float]
-    excesses: tuple[float, float]
-
-
-def _measure(
-    found: ExpandedRule, seen: ObservedRows, chances: tuple[Floats, Floats], policy: Policy
-) -> _Measured:
-    """The rate of a rule under both policies; of a difference within limits, so that its bound is an upper
-    one."""
-    rule, space = found.rule, policy.action_space
-
-    def describe(decided: Floats) -> RuleAudit:
-        excess = measure_rate(rule.excess, seen, decided, space)
-        return describe_rule(rule, excess, factor=measure_factor(rule, seen, decided, space))
-
-    before, after = map(describe, chances)
-    sign = -1.0 if rule.sense == ">=" and found.statement.is_band else 1.0
-    rates = sign * before.estimate, sign * after.estimate
-    return _Measured(sign * before.target, rates, (before.excess, after.excess))
-
-
-def _worst(lines: list[_Measured], place: int) -> float:
-    """Of those that have a rate."""
-    known = [line for line in lines if not math.isnan(line.excesses[place])]
-    return max(known or lines, key=lambda line: line.excesses[place]).rates[place]
-
-
-def _group_changes(seen: ObservedRows, changed: Floats) -> tuple[GroupChange, ...]:
-    """Of each value of the groups that are known."""
-    weights, found = seen.row_weights, list[GroupChange]()
-    for name, group in seen.known_groups.items():
+def _compare_groups(observed: ObservedRows, changed: Floats) -> tuple[GroupChange, ...]:
+    """Return the share of changed decisions for each value of the groups that are known."""
+    weights, changes = observed.row_weights, list[GroupChange]()
+    for name, group in observed.known_groups.items():
         for place, value in enumerate(group.values):
             inside = weights * (group.codes == place)
             if (total := float(inside.sum())) > 0:
                 share = float((inside * changed).sum()) / total
-                found.append(GroupChange(name, value, total / float(weights.sum()), share))
-    return tuple(found)
-
-
-def _to_plain(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+                changes.append(GroupChange(name, value, total / float(weights.sum()), share))
+    return tuple(changes)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 from scipy.optimize import brentq
@@ -24,22 +24,7 @@ _FEWEST = 1e-300  # a p-value
 
 
 class NotBinaryError(OptionError):
-    """Clopper and Pearson's bound was asked for, of values that are not one of two."""
-
-
-class Test(Protocol):
-    """Of the sum of the means of one sample or several."""
-
-    @property
-    def estimate(self) -> float: ...
-
-    def p_value(self, target: float, level: float, sign: int = 1) -> float:
-        """Of the hypothesis that sign * (sum of means) is at least sign * target, sharpest at `level`."""
-        ...
-
-    def bounds(self, level: float) -> tuple[float, float]:
-        """A lower and an upper bound of the sum of means, each wrong with probability `level` at most."""
-        ...
+    """The Clopper-Pearson bound was chosen for values that are not binary."""
 
 
 class FixedSizeTest:
@@ -74,7 +59,7 @@ class FixedSizeTest:
         return -self._search(level, -1, -most, -least), self._search(level, 1, least, most)
 
     def _search(self, level: float, sign: int, low: float, high: float) -> float:
-        """The least target that is refuted, or a hair above it."""
+        """Return the least target that is refuted, up to the precision."""
         if high == low or self.p_value(sign * low, level, sign) <= level:
             return low
         precision = _PRECISION * (high - low)
@@ -90,7 +75,7 @@ class FixedSizeTest:
 
 
 def use_hoeffding_bentkus(sample: Sample) -> FixedSizeTest:
-    """min(Hoeffding's bound with relative entropy, Bentkus' with the binomial's tail)."""
+    """Return the test by the smaller of Hoeffding's and Bentkus' bounds."""
     _refuse_weights(sample, "hoeffding_bentkus")
     return FixedSizeTest(sample, _tail_of_hoeffding_bentkus)
 
@@ -105,7 +90,7 @@ def _tail_of_hoeffding_bentkus(values: Floats, target: float) -> float:
 
 
 def use_clopper_pearson(sample: Sample) -> FixedSizeTest:
-    """The binomial's tail, for values that are one of two."""
+    """Return the test by the binomial tail, for values that are one of two."""
     _refuse_weights(sample, "clopper_pearson")
     test = FixedSizeTest(sample, _tail_of_binomial)
     if sample.range and (np.minimum(np.abs(test.values), np.abs(1 - test.values)) > _ROUNDING).any():
@@ -126,7 +111,7 @@ def _refuse_weights(sample: Sample, method: str) -> None:
 
 
 class SeparateTests:
-    """Of several samples that may depend on each other: a bound for each, all of which hold together."""
+    """The union bound for samples that may depend on each other: bounds that all hold together."""
 
     def __init__(self, tests: Sequence[Test]) -> None:
         self.tests = tests
@@ -140,7 +125,7 @@ class SeparateTests:
         return sum(low for low, _ in pairs), sum(high for _, high in pairs)
 
     def p_value(self, target: float, level: float, sign: int = 1) -> float:
-        """The least level at which the bound is within the target, or a hair above it."""
+        """Return the least level at which the bound is within the target, up to a precision of 0.1 %."""
 
         def holds(level: float) -> bool:
             low, high = self.bounds(level)
@@ -155,6 +140,8 @@ class SeparateTests:
         return math.exp(high)
 
 
+Test: TypeAlias = BettingTest | FixedSizeTest | SeparateTests
+
 METHODS: Mapping[str, Callable[[Sample], Test]] = {
     "betting": lambda sample: BettingTest([sample], disjoint=True),
     "hoeffding_bentkus": use_hoeffding_bentkus,
@@ -163,7 +150,7 @@ METHODS: Mapping[str, Callable[[Sample], Test]] = {
 
 
 def make_test(samples: Sequence[Sample], method: str, disjoint: bool) -> Test:
-    """A test of the sum of the samples' means.
+    """Return a test of the sum of the samples' means.
 
     Parameters
     ----------
@@ -184,8 +171,10 @@ def make_test(samples: Sequence[Sample], method: str, disjoint: bool) -> Test:
 
 
 def adjust_holm(p_values: Sequence[float]) -> list[float]:
-    """p-values adjusted for their number (Holm, 1979): all rejections at level delta are right together with
-    probability 1 - delta. nan is left out."""
+    """Adjust p-values for their number (Holm, 1979); nan is left out.
+
+    All rejections at level delta are right together with probability 1 - delta.
+    """
     judged = sorted((p, i) for i, p in enumerate(p_values) if not math.isnan(p))
     adjusted, least = [math.nan] * len(p_values), 0.0
     for rank, (p, i) in enumerate(judged):

@@ -1,27 +1,36 @@
-"""What rules cost: a rate with your model, without rules, and with rules."""
+"""Costs of rules: a rate with your model, without rules, and with rules, also on rows that are scanned."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bylaw._base.typing import Floats
+from bylaw.engines.scan import SurveyedRows
 from bylaw.language.action_space import ActionSpace
-from bylaw.language.expressions import CHANGED, LABEL, Objective, Worst
+from bylaw.language.expressions import CHANGED, LABEL, Objective, Rate, Worst
 from bylaw.policy.policy import Policy
-from bylaw.program.row_rates import decide_as_model, decide_without_rules, has_rows
+from bylaw.program.row_rates import (
+    combine_means,
+    compute_row_rates,
+    decide_as_model,
+    decide_without_rules,
+    has_rows,
+    list_group_rates,
+)
 from bylaw.rows.evidence import Evidence, RowData
 from bylaw.rows.outcomes import KNOWN, Limits, ObservedRows, name_cost
 
 
 class Costs(NamedTuple):
-    """A rate of the three kinds of decisions that `bylaw.program.row_rates` defines."""
+    """A rate with the three kinds of decisions that `bylaw.program.row_rates` defines."""
 
     model: float  # with your model
-    without_rules: float  # nan where it is not known
+    without_rules: float  # nan if it is not known
     policy: float  # with rules
 
     def describe(self, rules: bool, write: Callable[[float], str] = "{:.4g}".format) -> str:
@@ -34,8 +43,11 @@ class Costs(NamedTuple):
 
 
 def measure_referred(probabilities: Floats, space: ActionSpace, rows: RowData) -> float:
-    """The weighted share of decisions, of probabilities (n_rows, n_actions), that are no labels: rejections
-    and other options. They are no errors, so that an error falls with them. nan where there are none."""
+    """Return the weighted share of decisions that are rejections or other options; nan if there are none.
+
+    They do not count as errors, so that an error decreases with this share. `probabilities` are
+    (n_rows, n_actions).
+    """
     n_labels = len(space.classes)
     if not (space.options and n_labels):
         return math.nan
@@ -43,31 +55,31 @@ def measure_referred(probabilities: Floats, space: ActionSpace, rows: RowData) -
 
 
 def format_referred(share: float) -> str:
-    """In the line of a cost; empty if nothing is referred."""
+    """Return the share of referred cases as it follows a cost; empty if it is zero."""
     return f", with {100 * share:.3g} % of cases referred" if share > 0 else ""
 
 
 def add_changes(
     names: Iterable[str], limits: Limits, outcomes: Mapping[str, Any] | None
 ) -> tuple[Limits, Mapping[str, Any] | None]:
-    """Limits and outcomes of these costs: that of a changed decision is 0 or 1, whatever turns out."""
+    """Add limits and outcomes of a changed decision, which costs 0 or 1, if it is among the names."""
     if CHANGED not in names:
         return limits, outcomes
     return {CHANGED: (0.0, 1.0), **limits}, {CHANGED: KNOWN, **(outcomes or {})}
 
 
 def list_costs(rate: Objective) -> list[str]:
-    """The names of costs in `custom` that a rate reads."""
+    """Return the names of costs in `custom` that a rate reads."""
     return list(dict.fromkeys(name for a, _ in rate.terms if (name := a.reads("cost")) is not None))
 
 
 def find_predicted_costs(rate: Objective, rows: ObservedRows) -> list[str]:
-    """Those of them of which these rows have only predictions."""
+    """Return the names of costs in a rate of which these rows have only predictions."""
     return [name for name in list_costs(rate) if name_cost(name) not in rows.observed]
 
 
 def is_observed(rate: Objective, rows: ObservedRows, space: ActionSpace) -> bool:
-    """Whether a rate is measured on these rows by what turned out: no label or cost in it is predicted."""
+    """Return whether a rate is measured by observed labels and outcomes on these rows, not predicted ones."""
     labelled = LABEL in rows.observed
     needed = not list_costs(rate) or any(atom.needs_label(space) for atom, _ in rate.terms)
     return not find_predicted_costs(rate, rows) and (labelled or not needed)
@@ -82,8 +94,7 @@ def compare_costs(
     model: Floats | None = None,
     without_rules: Floats | None = None,
 ) -> Costs:
-    """Compute the cost with your model, without rules and with rules on these rows, with the random decisions
-    averaged out.
+    """Compute the cost with your model, without rules and with rules, with random decisions averaged out.
 
     Parameters
     ----------
@@ -133,8 +144,95 @@ def compare_costs(
 
 
 def find_without_rules(policy: Policy, evidence: Evidence) -> Floats | None:
-    """Return the decisions without rules on calibrated rows, (n_rows, n_actions): those of the policy if it
-    has no rules, and None where only a solver finds them."""
+    """Return the decisions without rules on calibrated rows, (n_rows, n_actions).
+
+    They are those of the policy if it has no rules, and None if only a solver finds them.
+    """
     if not policy.problem.rules:
         return policy.probabilities(evidence)
     return decide_without_rules(policy.problem, evidence, policy.frequencies)
+
+
+class ScannedCosts(NamedTuple):
+    """The number of rows, what they cost, and the share of cases referred."""
+
+    n_rows: int
+    costs: Costs
+    referred: float
+
+
+def compare_scanned_costs(policy: Policy, rows: SurveyedRows) -> ScannedCosts:
+    """Compute the costs in one pass over all rows, as `compare_costs` does of rows in memory.
+
+    Parameters
+    ----------
+    policy : Policy
+    rows : SurveyedRows
+        from `scan(...).survey(policy.problem)`: the costs are observed ones if there are labels.
+
+    Returns
+    -------
+    ScannedCosts
+    """
+    classes, objective = policy.action_space.classes, policy.problem.minimize
+    observed: RowData = rows.evidence if rows.observed is None else rows.observed
+    measured = (
+        list(list_group_rates(objective, observed).values()) if isinstance(objective, Worst) else [objective]
+    )
+    # List the linear rates that are needed: their sums over batches add up.
+    places: dict[Rate, int] = {}
+
+    def note(linear: Rate) -> float:
+        places.setdefault(linear, len(places))
+        return 1.0
+
+    for rate in measured:
+        combine_means(rate, classes, note)
+    task = _CostTask(policy, rows, tuple(places))
+    sums = sum(rows.scan.walk(task, rows.reader.names, lambda part: int(part[0])), np.zeros(1))
+    n_rows, mass, referred = sums[:3].tolist()
+    means = sums[3:].reshape(3, -1) / mass
+
+    def measure(means: Floats) -> float:
+        return max(combine_means(rate, classes, lambda linear: means[places[linear]]) for rate in measured)
+
+    return ScannedCosts(int(n_rows), Costs(*map(measure, means)), referred / mass)
+
+
+@dataclass(frozen=True)
+class _CostTask:
+    """A task that adds up costs over a partition."""
+
+    policy: Policy
+    rows: SurveyedRows
+    rates: Sequence[Rate]
+
+    def __call__(self, partition: int, batches: Iterator[Any]) -> Floats | None:
+        parts = [self._add_up(batch) for batch in batches if len(batch)]
+        return np.sum(parts, axis=0) if parts else None
+
+    def _add_up(self, batch: Any) -> Floats:
+        """Return the number of rows, their weight, the referred weight, and the sums of rates.
+
+        There is a sum of each rate with your model, then without rules, then with rules.
+        """
+        reader, policy = self.rows.reader, self.policy
+        evidence = reader.read(batch).with_columns(margins=self.rows.margins)
+        mass = float(evidence.row_weights.sum())
+        if not mass:
+            return np.array([len(batch), *[0.0] * (2 + 3 * len(self.rates))])
+        observed: RowData = evidence
+        if reader.observes:
+            observed = reader.observe(batch, evidence).with_columns(margins=self.rows.observed_margins)
+        without = find_without_rules(policy, policy.calibrate(evidence))
+        model = decide_as_model(policy.problem, evidence, policy.frequencies)
+        decisions = model, without, policy.probabilities(evidence)
+        sums = [
+            math.nan
+            if part is None
+            else evidence.row_weights @ compute_row_rates(rate, observed, part, policy.action_space)
+            for part in decisions
+            for rate in self.rates
+        ]
+        referred = mass * measure_referred(decisions[-1], policy.action_space, evidence)
+        return np.array([len(batch), mass, referred, *sums])

@@ -95,11 +95,11 @@ class Hypothesis:
 
     @classmethod
     def of_quotient(cls, rule: Rule, space: ActionSpace) -> Hypothesis | None:
-        """Return a rule a <= level * b, such as error() <= 0.1 * accepted(), as one about the mean among the
-        rows that count in b; None unless no row can have more of a than of b.
+        """Return a rule a <= level * b, such as error() <= 0.1 * accepted(), as one about a mean, or None.
 
-        Rows without b do not count then. If each of the others has either a or not, their counts are
-        sufficient statistics, and the test is exact.
+        The mean is over the rows that count in b, of which no row may have more than of a. Rows without b do
+        not count then. If each of the others has either a or not, their counts are sufficient statistics, and
+        the test is exact.
         """
         excess = rule.excess.resolve(space.classes)
         event, *others = excess.by_event() or [None]
@@ -185,8 +185,7 @@ def compute_bounds(tests: Sequence[HypothesisTest], level: float) -> list[tuple[
 def compute_p_values(
     tests: Sequence[HypothesisTest], levels: Sequence[float]
 ) -> list[list[tuple[float, float]]]:
-    """Return, for each test and level, the p-values of the hypotheses that the rate is zero or more, and that
-    it is zero or less."""
+    """Return p-values of each test and level, that the rate is zero or more, and that it is zero or less."""
     sides = [[sign for sign in (1, -1) if not sign * one.estimate > 0] for one in tests]
     pairs = [
         (one, [(level, sign) for level in levels for sign in signs])
@@ -305,8 +304,10 @@ class DecidedRows:
         return Sample(sizes, np.clip(amounts, low * sizes, high * sizes), low, high)
 
     def _compare_companions(self, mean: Mean) -> Differences | None:
-        """Return what was predicted for each row less what was predicted for its companions; None if there
-        are none, or if nothing predicts the event and the rate together."""
+        """Return what was predicted for each row less what was predicted for its companions.
+
+        None if there are no companions, or if nothing predicts the event and the rate together.
+        """
         more = self.unlabelled
         if more is None or (self._relative_weights != 1).any():
             return None

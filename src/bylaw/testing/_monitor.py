@@ -56,11 +56,11 @@ class Update(NamedTuple):
 
 
 class Monitor:
-    """Watches the rules of a policy on rows as they arrive; it may be looked at as often as you like.
+    """A monitor of the rules of a policy on rows as they arrive, which may be read at any time.
 
-    While a rule holds, it is called broken at some time with probability `ever` at most, however many rows
-    there are and however often anybody looks; and the detector of changes needs `run_length` rows on average,
-    or more, until a false alarm. Both are for all rules together.
+    While a rule holds, it is ever called broken with probability `ever` at most, however many rows there are
+    and however often the monitor is read. The average run length of the detector of changes is at least
+    `run_length`: the mean number of rows until a false alarm. Both are for all rules together.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ class Monitor:
         return WatchedColumns(self.policy, self.groups, tuple(dict.fromkeys(references)), costs)
 
     def _make_random_rows(self) -> DecidedRows:
-        """Rows with all that rules read, for which each condition of a rule holds on some."""
+        """Return rows with everything that rules read, some of which meet each condition."""
         rng, space, n = np.random.default_rng(0), self.policy.action_space, _RANDOM_ROWS
         n *= max([len(space.classes), *(len(values) for values in self.groups.values())])
         costs = {}
@@ -217,14 +217,13 @@ class Monitor:
         outcomes: Mapping[str, Any] | None = None,
         batch: str | None = None,
     ) -> None:
-        """Count rows, in the order in which they came, or what was learned of earlier rows. Threads may share
-        a monitor: one waits for the other.
+        """Count new rows in their order, or what became known of earlier rows.
 
         Groups are compared within rounds of a few rows. The rows of a named batch are first put into a random
-        order, which the name and the policy determine: a round is then about the whole batch, and rates that
-        swing within it, such as those of a day, do no harm. Rows without a name are taken in their order, and
-        into how many calls they are cut makes no difference. Where something is wrong with any row, nothing
-        is counted.
+        order, which the name and the policy determine: a round is then about the whole batch, and rates may
+        swing within it, such as those of a day. Rows without a name are taken in their order, and it makes no
+        difference into how many calls they are cut. If anything is wrong with any row, nothing is counted.
+        Threads may share a monitor: one waits for the other.
 
         Parameters
         ----------
@@ -325,7 +324,7 @@ class Monitor:
         return hashed
 
     def _add_known(self, fresh: WatchedRows, ids: Ids, batch: str | None, new: bool) -> bool:
-        """Count rows with ids; whether there was anything to count."""
+        """Count rows with ids, and return whether there was anything to count."""
         if len(ids) != len(fresh):
             raise EvidenceError(f"there are {len(ids):,} ids for {len(fresh):,} rows")
         memory, places = self.memory, self.memory.find_waiting(ids)
@@ -360,7 +359,7 @@ class Monitor:
         return True
 
     def _tells_more(self, before: WatchedRows, after: WatchedRows) -> NDArray[np.bool_]:
-        """(n_rows,): where something became known."""
+        """Return where something became known, (n_rows,)."""
         more = np.zeros(len(after), dtype=bool)
         for name in self._needs:
             more |= after.find_shown(frozenset({name})) & ~before.find_shown(frozenset({name}))
@@ -384,8 +383,10 @@ class Monitor:
     def _count(
         self, rows: WatchedRows, before: WatchedRows, places: NDArray[np.int64], batch: str | None
     ) -> None:
-        """Bet on rows as far as they show what rules refer to, and did not `before`; `places` are those of
-        earlier rows, and `UNKNOWN` for new ones."""
+        """Bet on rows as far as they show what rules refer to, and did not `before`.
+
+        `places` are those of earlier rows, and `UNKNOWN` for new ones.
+        """
         order = np.arange(len(rows)) if batch is None else self._shuffle(len(rows), batch)
         new = (places == UNKNOWN)[order]
         numbers = self.rows + np.cumsum(new)
@@ -414,23 +415,23 @@ class Monitor:
 
     @property
     def alarm(self) -> bool:
-        """Whether a rule was found broken or changed."""
+        """True if a rule was found broken or changed."""
         return any(state.broken_at is not None or state.changed_at is not None for state in self.states)
 
     @property
     def waiting(self) -> int:
-        """How many rows wait for labels, groups or outcomes."""
+        """Number of rows that wait for labels, groups or outcomes."""
         return len(self.memory.waiting_ids)
 
     @property
     def status(self) -> tuple[RuleWatch, ...]:
-        """Every single rule, in the order of the problem."""
+        """State of every single rule, in the order of the problem."""
         with self._lock:
             self.settle()
             return tuple(self._describe(one) for one in self.expanded)
 
     def settle(self) -> None:
-        """Compute what histories show of rates, once it is asked for."""
+        """Compute the rates in histories, which are deferred until they are needed."""
         with self._lock:
             pairs = zip(self.watched, self.states, strict=True)
             self.states = [rule.settle(state, self.alarm_limits.level) for rule, state in pairs]
@@ -443,7 +444,7 @@ class Monitor:
         target, sign = one.rule.bound, 1.0 if one.rule.sense == "<=" else -1.0
 
         def convert(excess: float, least: float, most: float) -> tuple[float, float, float]:
-            """To the rate, of which the rule states a bound."""
+            """Convert from the excess to the rate that the rule bounds."""
             ends = sorted((target + sign * least, target + sign * most))
             return target + sign * excess, ends[0], ends[1]
 
@@ -492,12 +493,12 @@ class Monitor:
 
     @property
     def e_limit(self) -> float:
-        """The e-value from which on a rule is called broken."""
+        """E-value from which on a rule is called broken."""
         return math.exp(min(self.alarm_limits.log_ever, _MOST_LOG))
 
     @property
     def detector_limit(self) -> float:
-        """The value of the detector from which on a rule is called changed."""
+        """Value of the detector from which on a rule is called changed."""
         return math.exp(min(self.alarm_limits.log_change, _MOST_LOG))
 
     def restart(self) -> None:
@@ -510,8 +511,10 @@ class Monitor:
             self.states = [state.restart() for state in self.states]
 
     def to_frame(self, like: Any = None) -> Any:
-        """One line per single rule, with the columns rule, target, estimate, lower, upper, rows, e_value,
-        detector, evidence, status and since.
+        """Return one line per single rule.
+
+        The columns are rule, target, estimate, lower, upper, rows, e_value, detector, evidence, status and
+        since.
 
         Parameters
         ----------
@@ -550,8 +553,9 @@ class Monitor:
         return counts
 
     def to_dict(self, min_cell: int = MIN_CELL) -> dict[str, Any]:
-        """Plain values for JSON; unknown numbers are None, and so are those about groups that were seen on
-        fewer than `min_cell` rows.
+        """Return plain values for JSON; unknown numbers are None.
+
+        So are those about groups that were observed on fewer than `min_cell` rows.
 
         Parameters
         ----------
@@ -580,7 +584,7 @@ class Monitor:
             }
 
     def plot(self, rules: Sequence[str] | None = None, *, min_cell: int = MIN_CELL) -> Any:
-        """Rates with their confidence sequences, and the evidence against each rule, over the rows.
+        """Plot rates with their confidence sequences, and the evidence against each rule, over the rows.
 
         Parameters
         ----------
@@ -596,7 +600,7 @@ class Monitor:
         return plot_monitor(self, rules, min_cell)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the state as JSON, whole or not at all; beside it, if rows have ids, a file with these."""
+        """Write the state as JSON, completely or not at all, and rows that have ids to a file beside it."""
         from bylaw.testing._state_files import save_state
 
         with self._lock:
@@ -623,14 +627,14 @@ class Monitor:
 
 
 def _put(rows: WatchedRows, others: WatchedRows, where: NDArray[np.bool_]) -> WatchedRows:
-    """The rows, with the others in these places."""
+    """Return the rows, with the others in these places."""
     places = np.arange(len(rows))
     places[where] = len(rows) + np.arange(len(others))
     return join_rows([rows, others]).take(places)
 
 
 def _make_blank(policy: Policy) -> Evidence:
-    """Evidence of no rows."""
+    """Return evidence of no rows."""
     space = policy.action_space
     return Evidence.without_rows(space.classes, {}, options=space.named_options)
 
@@ -643,7 +647,7 @@ def _state_problem(policy: Policy, rules: Any) -> Problem:
 
 
 def _read_values(groups: Mapping[str, Sequence[Any]] | None) -> dict[str, tuple[Value, ...]]:
-    """Values of groups that the policy does not know."""
+    """Read the values of groups that the policy does not know."""
     if groups is None:
         return {}
     if not isinstance(groups, Mapping):

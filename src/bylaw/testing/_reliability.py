@@ -41,14 +41,16 @@ class Reliability(NamedTuple):
 
     @property
     def uneven_deviations(self) -> float:
-        """The unevenness beyond that of calibrated probabilities, in standard errors."""
+        """Unevenness beyond that of calibrated probabilities, in standard errors."""
         beyond = self.unevenness - self.expected_unevenness
         return beyond / self.unevenness_error if self.unevenness_error else 0.0
 
     @property
     def most_unevenness(self) -> float:
-        """What the mean distance over the same bins hardly exceeds in the population. The observed one is too
-        large on average, by chance, and the more so the fewer rows there are."""
+        """Upper bound of the mean distance over the same bins in the population.
+
+        The observed one is too large on average, by chance, and the more so the fewer rows there are.
+        """
         return self.unevenness + NOTABLE * self.unevenness_error
 
     @property
@@ -58,8 +60,7 @@ class Reliability(NamedTuple):
 
     @property
     def is_uneven(self) -> bool:
-        """Whether probabilities are too high on some rows and too low on others, though perhaps right on
-        average, by more than chance explains."""
+        """Whether probabilities are too high on some rows and too low on others, beyond chance."""
         return self.uneven_deviations > NOTABLE
 
     @property
@@ -69,7 +70,7 @@ class Reliability(NamedTuple):
 
     @property
     def severity(self) -> float:
-        """How clearly observed and predicted differ, in standard errors."""
+        """Difference of observed and predicted, in standard errors."""
         return max(abs(self.deviations), self.uneven_deviations)
 
 
@@ -89,7 +90,9 @@ class ReliabilityBin(NamedTuple):
 
 
 def compute_reliability(evidence: Evidence, seen: ObservedRows, labelled: bool) -> tuple[Reliability, ...]:
-    """Of everything that had probabilities and was then observed, each on the rows that show it.
+    """Compare predicted and observed shares of everything that had probabilities and was then observed.
+
+    Each is compared on the rows that show it.
 
     Parameters
     ----------
@@ -141,8 +144,10 @@ def _list_lines(evidence: Evidence, seen: ObservedRows, labelled: bool) -> list[
 
 
 def bin_confidence(evidence: Evidence, seen: ObservedRows) -> list[ReliabilityBin]:
-    """How often the model's best label is right, by the probability that the model gives it: the points of
-    a reliability diagram, from the rows that show their label."""
+    """Return how often the model's best label is right, by its predicted probability.
+
+    These are the points of a reliability diagram, from the rows that show their label.
+    """
     shown, places = seen.restrict_with_places([LABEL])
     predicted = evidence.probabilities[places]
     right = shown.probabilities.argmax(axis=1) == predicted.argmax(axis=1)
@@ -150,7 +155,7 @@ def bin_confidence(evidence: Evidence, seen: ObservedRows) -> list[ReliabilityBi
 
 
 def bin_probabilities(chance: Floats, hit: Floats, weights: Floats) -> list[ReliabilityBin]:
-    """Predicted and observed shares in ten bins of as many rows each, by rising probability.
+    """Return predicted and observed shares in ten bins of equal size, by increasing probability.
 
     Parameters
     ----------
@@ -183,7 +188,7 @@ def bin_probabilities(chance: Floats, hit: Floats, weights: Floats) -> list[Reli
 
 
 def _deviate(chance: Floats, hit: Floats, weights: Floats) -> tuple[float, float, float, float]:
-    """The predicted and the observed share, their difference in standard errors, and the standard error."""
+    """Return predicted and observed shares, their difference in standard errors, and the standard error."""
     total = float(weights.sum())
     predicted, observed = float(weights @ chance) / total, float(weights @ hit) / total
     error = math.sqrt(float(weights**2 @ (chance * (1 - chance)))) / total
@@ -193,7 +198,7 @@ def _deviate(chance: Floats, hit: Floats, weights: Floats) -> tuple[float, float
 
 
 def _compare_labels(evidence: Evidence, seen: ObservedRows, name: str | None) -> Iterator[Reliability]:
-    """Among all rows, or in each group of an attribute."""
+    """Compare among all rows, or in each group of an attribute."""
     shown, places = seen.restrict_with_places([LABEL] if name is None else [LABEL, name])
     outcome, predicted = shown.probabilities.argmax(axis=1), evidence.probabilities[places]
     weights = shown.row_weights
@@ -236,8 +241,11 @@ def _compare(
 
 
 def _measure_unevenness(chance: Floats, hit: Floats, weights: Floats) -> tuple[float, float, float]:
-    """The mean distance of observed and predicted shares over bins; of calibrated probabilities, its mean and
-    its standard error. Shares are taken as normal, but no error is below what one row makes."""
+    """Compute the mean distance of observed and predicted shares over bins.
+
+    With it come its mean and its standard error for calibrated probabilities. Shares are taken as normal, but
+    no error is below what one row makes.
+    """
     bins = bin_probabilities(chance, hit, weights)
     shares = np.array([one.share for one in bins])
     errors = shares * [one.standard_error for one in bins]

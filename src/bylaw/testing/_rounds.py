@@ -99,8 +99,11 @@ class Events:
         return not self.batched and self.number > 1 and self.fills_tuples
 
     def sum_rounds(self, columns: Floats) -> RoundSums:
-        """Compute the U-statistic of each round from columns (2 * number, n_rounds * rows): weights in each
-        event, then these times the values. All columns are one round if rounds are batches."""
+        """Compute the U-statistic of each round.
+
+        Columns (2 * number, n_rounds * rows) are weights in each event, then these times the values. All
+        columns are one round if rounds are batches.
+        """
         rows = columns.shape[1] if self.batched else self.rows
         n = self.number
         if n > 2 and not self.disjoint:  # each row is for one event, in turn, so that no row is in two
@@ -122,7 +125,7 @@ class Events:
         return RoundSums(*(np.divide(x, most, out=nothing.copy(), where=most > 0) for x in sums))
 
     def sum_columns(self, columns: Floats) -> Floats:
-        """(n_columns, n_rounds): sums over the rows of each round, one after the other."""
+        """Return sums over the rows of each round, one after the other, (n_columns, n_rounds)."""
         if self.batched:
             return columns.sum(axis=1, keepdims=True)
         total = columns[:, :: self.rows].copy()
@@ -139,8 +142,7 @@ class Events:
         return float(rows * (rows - 1))
 
     def find_largest_loss(self, constant: Floats | float) -> Floats:
-        """Return how far the U-statistic of a round, with this constant added to each tuple, can be below
-        zero."""
+        """Return how far the U-statistic of a round, with this constant in each tuple, can be below zero."""
         return self._find_largest(-(self.lowest + np.asarray(constant)), -np.asarray(constant))
 
     def find_largest_gain(self, constant: Floats | float) -> Floats:
@@ -148,8 +150,10 @@ class Events:
         return self._find_largest(self.highest + np.asarray(constant), np.asarray(constant))
 
     def _find_largest(self, apart: Floats, within: Floats) -> Floats:
-        """With at most `apart` for a tuple; where both rows are in the part, values cancel, and `within` is
-        left."""
+        """Return the largest size of the statistic, given at most `apart` for a tuple.
+
+        If both rows are in the part, values cancel, and `within` is left.
+        """
         apart = np.maximum(apart, _LEAST * max(self.highest - self.lowest, _LEAST))
         if not self.cancels:
             return apart
@@ -210,7 +214,7 @@ class RateSums:
     squared_weights: float = 0.0
 
     def follow(self, sums: RoundSums) -> Floats:
-        """(5, 1 + n_rounds): these sums before the rounds and after each."""
+        """Return these sums before the rounds and after each, (5, 1 + n_rounds)."""
         w, u = sums
         steps = np.stack([w, u, u * u, u * w, w * w])
         return np.add.accumulate(np.column_stack([list(vars(self).values()), steps]), axis=1)

@@ -10,7 +10,7 @@ from bylaw.testing._watched_rule import Point
 
 
 class Watch(StrEnum):
-    """What the rows so far tell about a rule.
+    """The state of a rule under a monitor.
 
     Examples
     --------
@@ -26,7 +26,7 @@ class Watch(StrEnum):
 
 @dataclass(frozen=True)
 class RuleWatch:
-    """One rule as it is watched.
+    """A rule under a monitor, as `Monitor.status` returns it.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class RuleWatch:
     hidden: bool = False
 
     def hide(self, min_cell: int) -> RuleWatch:
-        """Return the rule with its status, and without numbers that tell about single rows."""
+        """Return the rule with its status, and without numbers that reveal single rows."""
         unknown = dict.fromkeys(("estimate", "lower", "upper", "e_value", "detector"), math.nan)
         reason = f"not shown: it is about a group of fewer than {min_cell} rows so far, or beside one"
         return replace(

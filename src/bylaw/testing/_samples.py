@@ -13,7 +13,7 @@ from bylaw._base.typing import Floats
 
 
 class Differences(NamedTuple):
-    """What was predicted for a row less what was predicted for its companions: of mean zero."""
+    """Predictions for rows less those for their companions, which have mean zero."""
 
     sizes: Floats  # (n_rows,)
     amounts: Floats  # (n_rows,)
@@ -21,7 +21,7 @@ class Differences(NamedTuple):
 
 @dataclass(frozen=True)
 class Sample:
-    """Independent rows, some of which are in an event. Its mean is sum(amounts) / sum(sizes)."""
+    """Independent rows, some of which are in an event; the mean is sum(amounts) / sum(sizes)."""
 
     sizes: Floats  # (n_rows,): weights of at most one; zero outside the event
     amounts: Floats  # (n_rows,): size times value
@@ -31,23 +31,23 @@ class Sample:
 
     @classmethod
     def of_values(cls, values: Floats, lowest: float, highest: float) -> Sample:
-        """Rows that are all in the event and count alike."""
+        """Return rows that are all in the event and count alike."""
         return cls(np.ones(len(values)), values, lowest, highest)
 
     @property
     def mean(self) -> float:
-        """nan if there is no row."""
+        """Mean of the values; nan if there is no row."""
         total = float(self.sizes.sum())
         return float(self.amounts.sum()) / total if total else math.nan
 
     def take(self, order: NDArray[np.intp]) -> Sample:
-        """The rows in another order."""
+        """Return the rows in another order."""
         differences = self.differences and Differences(*(column[order] for column in self.differences))
         return Sample(self.sizes[order], self.amounts[order], self.lowest, self.highest, differences)
 
     @property
     def is_binary(self) -> bool:
-        """Whether rows count alike and each has the least value or the most, so that counts tell all."""
+        """True if rows count alike and have the least value or the most, so that counts are sufficient."""
         values = self.amounts[self.sizes > 0]
         alike = self.differences is None and bool(np.isin(self.sizes, (0.0, 1.0)).all())
         return alike and bool(np.isin(values, (self.lowest, self.highest)).all())

@@ -157,7 +157,7 @@ def _read(root: Node, path: Path, policy: Policy) -> Monitor:
 
 
 def _read_place(node: Node, rows: int) -> int:
-    """A number of rows, of those that the monitor has seen."""
+    """Read a number of rows, of those that the monitor has seen."""
     return node.count() if node.count() <= rows else node.fail(f"at most {rows}, the rows that were seen")
 
 
@@ -199,9 +199,11 @@ def _read_rule(node: Node, rule: WatchedRule, seen: int) -> RuleState:
 
 
 def _read_earlier_rule(node: Node, rule: WatchedRule, seen: int) -> RuleState:
-    """Read what an earlier version saved: alarms, history, and the value of the e-process, at which it goes
-    on. Its bets were others, so that the detector starts anew. Of a rule about one mean, rounds had eight
-    rows, where now each row is one: its rate and interval start anew, too."""
+    """Read a state of an earlier version: alarms, history, and the value of the e-process.
+
+    The e-process continues from there. Bets were different, so that the detector starts anew. Of a rule about
+    one mean, rounds had eight rows, where now each row is one: its rate and interval start anew, too.
+    """
     one, n_columns = rule.events.number == 1, 2 * rule.events.number
     rows, waiting = _read_place(node["rows"], seen), _read_waiting(node, rule)
     totals = _read_totals(node, n_columns if node["totals"].list() else 0)
@@ -337,7 +339,7 @@ def _check_columns(found: Mapping[str, NDArray[Any]], path: Path, monitor: Monit
 
 
 def _is_possible(name: str, column: NDArray[Any], monitor: Monitor) -> bool:
-    """Whether a column has a type, a shape and values that a monitor writes."""
+    """Return whether a column has a type, a shape and values that a monitor writes."""
     space, (table, _, key) = monitor.policy.action_space, name.partition("/")
     if name in ("seen", "waiting_ids"):
         ordered = name != "seen" or bool((column[1:] > column[:-1]).all())
@@ -356,6 +358,6 @@ def _is_possible(name: str, column: NDArray[Any], monitor: Monitor) -> bool:
 
 
 def _is_share(column: NDArray[Any], width: int) -> bool:
-    """Whether these are shares from 0 to 1, up to rounding, (n_rows, width or more)."""
+    """Return whether these are shares from 0 to 1, up to rounding, (n_rows, width or more)."""
     floats = column.dtype == np.float64 and column.ndim == 2 and column.shape[1] >= width
     return floats and bool(((column >= -_ROUNDING) & (column <= 1 + _ROUNDING)).all())

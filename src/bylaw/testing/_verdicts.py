@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
@@ -51,7 +51,7 @@ _AT_LIMIT = 1e-9  # an excess this small is a rounding error, and no number of r
 
 
 class Verdict(StrEnum):
-    """What rows tell about a rule.
+    """The result of testing a rule on rows.
 
     Held-out rows give `CERTIFIED`, `VIOLATED` or `UNDECIDED`; rows on which the policy was chosen prove
     nothing and give the estimates `HOLDS` or `BROKEN`. `UNJUDGED` is a rule that they cannot test.
@@ -74,12 +74,12 @@ class Verdict(StrEnum):
 
     @property
     def severity(self) -> int:
-        """Its place among the verdicts, worst first."""
+        """Place among the verdicts, worst first."""
         return list(type(self)).index(self)
 
 
 def find_worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """The worst of these verdicts; `UNJUDGED` if there are none."""
+    """Return the worst of these verdicts; `UNJUDGED` if there are none."""
     return min(verdicts, key=lambda verdict: verdict.severity, default=Verdict.UNJUDGED)
 
 
@@ -153,14 +153,14 @@ class RuleAudit:
 
     @property
     def excess(self) -> float:
-        """By how much the estimate misses the target; at or below zero, the rule holds."""
+        """Distance of the estimate beyond the target; at or below zero, the rule holds."""
         return self.estimate - self.target if self.sense == "<=" else self.target - self.estimate
 
 
 def describe_rule(
     rule: Rule, excess: float = math.nan, rows: float = 0.0, factor: float = math.nan
 ) -> RuleAudit:
-    """A rule with its target and the estimate of its rate or ratio, not judged yet.
+    """Return a rule with its target and the estimate of its rate or ratio, without a verdict.
 
     Parameters
     ----------
@@ -182,12 +182,12 @@ def describe_rule(
 def judge_estimate(
     rule: Rule, excess: float, effective_rows: float, policy: Policy, rows: RowData, probabilities: Floats
 ) -> RuleAudit:
-    """A rule with an estimate of its rate, judged without a test: `HOLDS` or `BROKEN`.
+    """Return a rule with an estimate of its rate, judged without a test: `HOLDS` or `BROKEN`.
 
-    It holds if its excess is at most the policy's `guarantee.violation` plus `TOLERANCE`, both times the
-    unit of the rule on these rows. A solver holds quotients multiplied out: their excess may be larger by
-    what they divide by, for decisions with these `probabilities` (n_rows, n_actions). Where that is zero, the
-    quotient is 0/0, and the rule is not judged.
+    It holds if its excess is at most the policy's `guarantee.violation` plus `TOLERANCE`, both times the unit
+    of the rule on these rows. A solver holds quotients multiplied out: their excess may be larger by a factor
+    of one over the denominator, for decisions with these `probabilities` (n_rows, n_actions). If that is
+    zero, the quotient is 0/0, and the rule is not judged.
     """
     limit = (policy.guarantee.violation + TOLERANCE) * measure_unit(rule, rows, policy.action_space)
     wholes = {
@@ -206,8 +206,11 @@ def judge_estimate(
 
 
 def measure_unit(rule: Rule, rows: RowData, space: ActionSpace) -> float:
-    """The unit in which solvers measure a rule: 1 for shares of rows, and for rates that are far larger or
-    smaller, such as costs in cents, their own size on these rows."""
+    """Return the unit in which solvers measure a rule.
+
+    It is 1 for shares of rows; for rates that are far larger or smaller, such as costs in cents, it is their
+    own size on these rows.
+    """
     rate = rule.excess
     if rate.is_probability and max(abs(coefficient) for _, coefficient in rate.terms) == 1:
         return 1.0
@@ -221,9 +224,10 @@ def measure_unit(rule: Rule, rows: RowData, space: ActionSpace) -> float:
 def list_hidden_rules(
     rules: Iterable[Rule], rows: ObservedRows, min_cell: int, others: Iterable[Conditions] = ()
 ) -> frozenset[str]:
-    """Return the texts of the single rules, and of the `others`, that are about cells too small to be shown.
+    """Return the texts of the rules, and of the `others`, that are about cells too small to be shown.
 
-    Cells are the groups that rules refer to, those of one attribute and true label together."""
+    Cells are the groups that rules refer to, with those of one attribute and true label together.
+    """
     conditions = {rule: {atom.conditions for atom in rule.atoms()} for rule in rules}
     others = list(others)
     named = {cell for cells in (*conditions.values(), others) for cell in cells} if min_cell > 1 else ()
@@ -237,8 +241,10 @@ def list_hidden_rules(
 
 
 def find_hidden_cells(counts: Mapping[Conditions, float], min_cell: int) -> set[Conditions]:
-    """Return the cells that are too small to be shown, or beside one, from how many rows each has. Those of
-    the same attributes and true label are one partition."""
+    """Return the cells that are too small to be shown, or beside one, given how many rows each has.
+
+    Cells of the same attributes and true label are one partition.
+    """
     partitions: dict[Hashable, list[Conditions]] = {}
     for cell in sorted(counts, key=str):
         named = dict(cell)
@@ -253,7 +259,7 @@ def find_hidden_cells(counts: Mapping[Conditions, float], min_cell: int) -> set[
 
 
 def hide_numbers(judged: RuleAudit, min_cell: int) -> RuleAudit:
-    """Return a rule about a small cell with its verdict, and without numbers that tell about single rows."""
+    """Return a rule about a small cell with its verdict, and without numbers that reveal single rows."""
     unknown = dict.fromkeys(
         ("estimate", "lower", "upper", "p_value", "p_holm", "p_violated", "rows", "rows_needed"), math.nan
     )
@@ -262,7 +268,7 @@ def hide_numbers(judged: RuleAudit, min_cell: int) -> RuleAudit:
 
 
 def is_out_of_reach(rows_needed: float, rows: float) -> bool:
-    """Whether so many rows would be needed that a rule is at its limit, and more rows are no advice."""
+    """Return whether so many rows would be needed that more rows are not recommended."""
     return rows_needed > _FAR * rows
 
 
@@ -366,8 +372,7 @@ def _bound_rate(
 
 
 def _add_verdicts(tested: Sequence[_Tested], delta: float) -> list[RuleAudit]:
-    """Add verdicts: the list of certified rules and that of violated ones are each right as a whole with
-    probability 1 - delta."""
+    """Add verdicts: all certified rules hold, and all violated ones do not, with probability 1 - delta."""
     kept, broken = adjust_holm([r.p_kept for r in tested]), adjust_holm([r.p_broken for r in tested])
     judged = []
     # Bounds widen with the root of log(1 / delta), and Holm's correction divides delta.
@@ -442,8 +447,10 @@ def bound_ratio(
 
 
 def _search_level(overshoot: Callable[[float], float], start: float, unit: float) -> float:
-    """Return the first refuted level in the direction of `unit`: `overshoot` is above zero there, and rises
-    by about one in each unit."""
+    """Return the first refuted level in the direction of `unit`.
+
+    `overshoot` is above zero there, and increases by about one in each unit.
+    """
     # The bound is here if everything is linear; add a tenth.
     first = 1.1 * unit * max(-overshoot(start), 0.0)
     if not first:
@@ -458,3 +465,12 @@ def _search_level(overshoot: Callable[[float], float], start: float, unit: float
     precision = 0.005 * abs(first)
     level = float(brentq(overshoot, inside, start + step, xtol=precision))  # type: ignore[arg-type]
     return level + math.copysign(precision, step)
+
+
+def to_plain(value: Any) -> Any:
+    """Return dicts, lists and values for JSON; numbers that are not finite are None."""
+    if isinstance(value, dict):
+        return {key: to_plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [to_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -53,7 +53,7 @@ class WatchedRows:
         )
 
     def find_shown(self, names: frozenset[str]) -> Mask:
-        """(n_rows,): the rows that show all of these attributes."""
+        """Return which rows show all of these attributes, (n_rows,)."""
         shown = np.ones(len(self), dtype=bool)
         for name, codes in {LABEL: self.labels, **self.groups}.items():
             if name in names:
@@ -64,7 +64,7 @@ class WatchedRows:
         return shown
 
     def fill(self, later: WatchedRows) -> WatchedRows:
-        """With what was learned later of the same rows. What was known before does not change."""
+        """Return the rows with what was observed later; what was known before does not change."""
         groups = {name: _fill(codes, later.groups[name], name) for name, codes in self.groups.items()}
         costs = {name: _fill_costs(cost, later.costs[name], name) for name, cost in self.costs.items()}
         labels = _fill(self.labels, later.labels, LABEL)
@@ -103,7 +103,7 @@ def join_rows(parts: Sequence[WatchedRows]) -> WatchedRows:
 
 @dataclass(frozen=True)
 class WatchedColumns:
-    """What the rules that are watched read of a row."""
+    """The columns that the monitored rules read."""
 
     policy: Policy
     groups: Mapping[str, tuple[Value, ...]]  # with their values
@@ -117,7 +117,7 @@ class WatchedColumns:
     def read(
         self, evidence: Any, labels: Any, groups: Any, decisions: Any, outcomes: Mapping[str, Any] | None
     ) -> WatchedRows:
-        """New rows, checked."""
+        """Return new rows, checked."""
         rows = as_evidence(evidence)
         if rows.weights is not None:
             raise EvidenceError("rows that arrive count alike: pass evidence without weights")
@@ -135,7 +135,7 @@ class WatchedColumns:
         )
 
     def read_late(self, n_rows: int, labels: Any, groups: Any, outcomes: Any) -> WatchedRows:
-        """What was learned later of rows that were seen before."""
+        """Return what was observed later of rows that were counted before."""
         blank = Evidence.without_rows(self.space.classes, {}, options=self.space.named_options)
         rows = blank.with_columns(probabilities=np.zeros((n_rows, len(self.space.classes))))
         seen, turned_out = read_seen(rows, labels, groups, None, outcomes)
@@ -171,7 +171,7 @@ class WatchedColumns:
         return np.where(shown[:, None], found, np.nan)
 
     def observe(self, rows: WatchedRows) -> ObservedRows:
-        """Rows that show all that is asked of them, as they turned out."""
+        """Return rows that show everything that a rule needs, as they were observed."""
         classes = self.space.classes
         blank = Evidence.without_rows(classes, {}, options=self.space.named_options)
         known = {
@@ -193,7 +193,7 @@ def _read_labels(n_rows: int, seen: PartlySeen) -> Codes:
 
 
 def _hide(codes: Codes, name: str, seen: PartlySeen) -> Codes:
-    """With `UNKNOWN` where the attribute was not seen."""
+    """Return the codes with `UNKNOWN` where the attribute was not observed."""
     return np.where(seen.seen[name], codes, UNKNOWN) if name in seen.seen else codes
 
 
@@ -206,7 +206,7 @@ class RowMemory:
     waiting: WatchedRows | None = None
 
     def find_seen(self, ids: Ids) -> NDArray[np.bool_]:
-        """(n_rows,): which of these rows were seen."""
+        """Return which of these rows were seen, (n_rows,)."""
         places = np.minimum(np.searchsorted(self.seen, ids), max(len(self.seen) - 1, 0))
         return self.seen[places] == ids if len(self.seen) else np.zeros(len(ids), dtype=bool)
 
@@ -215,7 +215,7 @@ class RowMemory:
         self.seen = np.insert(self.seen, np.searchsorted(self.seen, new), new)
 
     def find_waiting(self, ids: Ids) -> NDArray[np.int64]:
-        """The place of each id among the waiting ones, or `UNKNOWN`."""
+        """Return the place of each id among the waiting ones, or `UNKNOWN`."""
         if not len(self.waiting_ids):
             return np.full(len(ids), UNKNOWN, np.int64)
         order = np.argsort(self.waiting_ids, kind="stable")
@@ -225,7 +225,7 @@ class RowMemory:
 
 
 def warn_of_sorted_rows(rows: WatchedRows) -> None:
-    """Where neighbours are far more alike than rows at random are."""
+    """Warn if adjacent rows are far more alike than rows in random order."""
     likeliest = rows.decisions.argmax(axis=1)
     for name, codes in {**rows.groups, "the label": rows.labels, "the decision": likeliest}.items():
         known = codes[codes != UNKNOWN]
@@ -243,8 +243,10 @@ def warn_of_sorted_rows(rows: WatchedRows) -> None:
 
 
 def count_changes(codes: NDArray[np.int64]) -> tuple[int, float, float]:
-    """How often neighbours differ, how often they would at random, and by how many standard deviations fewer
-    that is (Wald and Wolfowitz, 1940)."""
+    """Return how often adjacent rows differ, how often they would at random, and the distance of both.
+
+    The distance is in standard deviations (Wald and Wolfowitz, 1940).
+    """
     n = len(codes)
     if n < 2:
         return 0, 0.0, 0.0

@@ -84,8 +84,7 @@ class WatchedRule:
         return self.hypothesis.constant
 
     def read(self, rows: DecidedRows) -> tuple[Floats, NDArray[np.intp]]:
-        """Return weights and amounts (2 * n_events, n_rows) of the rows that are in an event, and the places
-        of these rows."""
+        """Return weights and amounts (2 * n_events, n_rows) of rows in an event, and their places."""
         samples = rows.sample(self.hypothesis)
         columns = np.stack([*(s.sizes for s in samples), *(s.amounts for s in samples)])
         places = np.flatnonzero(columns[: len(samples)].any(axis=0))
@@ -108,8 +107,10 @@ class WatchedRule:
     def advance(
         self, state: RuleState, columns: Floats, rows: NDArray[np.int64], limits: AlarmLimits
     ) -> RuleState:
-        """Return the state after more rows of its events, (2 * n_events, n_rows); `rows` (n_rows,) is how
-        many the monitor had seen with each."""
+        """Return the state after more rows of its events, (2 * n_events, n_rows).
+
+        `rows` (n_rows,) is how many the monitor had seen with each.
+        """
         events, n_columns = self.events, len(columns)
         waited = state.waiting.size // n_columns
         waiting = np.column_stack([state.waiting.reshape(n_columns, waited), columns]) if waited else columns
@@ -140,7 +141,7 @@ class WatchedRule:
         )
 
     def settle(self, state: RuleState, level: float) -> RuleState:
-        """With rates and bounds at all times of its history."""
+        """Return the state with rates and bounds at all times of its history."""
         moments = [moment for moment in state.history if isinstance(moment, Moment)]
         if not moments:
             return state
@@ -157,8 +158,10 @@ class WatchedRule:
         )
 
     def measure(self, sums: Floats, level: float) -> tuple[Floats, Floats, Floats]:
-        """Compute the estimate of the excess, which is at most zero where the rule holds, and bounds around
-        it, from sums over rounds (5, n_times)."""
+        """Return the estimate of the excess and bounds around it, from sums over rounds (5, n_times).
+
+        The excess is at most zero if the rule holds.
+        """
         least, most = find_interval(sums, self.events, level)
         estimate = estimate_rates(sums)
         bounds = np.fmin(least, estimate) + self.constant, np.fmax(most, estimate) + self.constant
@@ -183,8 +186,11 @@ class AlarmLimits(NamedTuple):
 
     @classmethod
     def of(cls, ever: float, run_length: float, events: Sequence[Events]) -> AlarmLimits:
-        """For several rules together: ever a false alarm with probability `ever`, and a mean number of at
-        least `run_length` rows, or batches, until one of the detector, which gets a deposit each round."""
+        """Return the limits for several rules together.
+
+        The probability of ever a false alarm is at most `ever`, and the average run length of the detector,
+        which gets a deposit each round, is at least `run_length` rows, or batches.
+        """
         n_rules = len(events)
         deposits = sum(run_length / (1 if one.batched else one.rows) + 1 for one in events)
         return cls(math.log(n_rules / ever), math.log(deposits), ever / (2 * n_rules))
@@ -192,7 +198,7 @@ class AlarmLimits(NamedTuple):
 
 @dataclass(frozen=True)
 class RuleState:
-    """All that is kept of the rows of one rule."""
+    """Everything that is kept of the rows of one rule."""
 
     waiting: Floats = field(default_factory=lambda: np.empty((0, 0)))  # rows of a round that is not whole
     rows: int = 0
@@ -224,8 +230,10 @@ class RuleState:
 def _note(
     state: RuleState, numbers: NDArray[np.int64], course: Course, sums: Floats, ends: NDArray[np.int64]
 ) -> tuple[int, tuple[Point | Moment, ...]]:
-    """The history with the moments that are due, and how many rounds are between them. That depends on the
-    numbers of the rounds alone."""
+    """Return the history with the moments that are due, and the number of rounds between them.
+
+    That number depends on the numbers of the rounds alone.
+    """
     every, history = state.every, list(state.history)
     due = np.flatnonzero(numbers % every == 0)
     while len(history) + len(due) > _MOST_POINTS:
@@ -237,7 +245,7 @@ def _note(
 
 
 def _find_first(course: Floats, limit: float, ends: NDArray[np.int64], before: int | None) -> int | None:
-    """The number of rows at which a course first reached a limit."""
+    """Return the number of rows at which a course first reached a limit."""
     if before is not None:
         return before
     reached = np.flatnonzero(course >= limit)
@@ -249,8 +257,10 @@ def _round(value: float) -> float:
 
 
 def merge_copies(rules: Sequence[Rule], rows: DecidedRows, batched: bool = False) -> list[WatchedRule]:
-    """Return each hypothesis once: rules that agree on all rows, such as those about each of two labels, are
-    copies. `rows` are random."""
+    """Return each hypothesis once, with its copies: rules that agree on all rows, which are random here.
+
+    Of two labels, a rule about one is a rule about the other.
+    """
     merged: dict[Any, WatchedRule] = {}
     for rule in rules:
         watched = WatchedRule.of(rule, rows.space, rows.limits, batched)
@@ -275,8 +285,10 @@ def _describe(watched: WatchedRule, rows: DecidedRows) -> tuple[Any, ...]:
 
 
 def find_interval(sums: Floats, events: Events, level: float) -> tuple[Floats, Floats]:
-    """Compute lower and upper bounds on the sum of conditional means, each wrong ever with probability
-    `level`, from sums (5, n_times) over the rounds so far."""
+    """Compute lower and upper bounds on the sum of conditional means, from sums (5, n_times) over rounds.
+
+    Each is ever wrong with probability `level`.
+    """
     n_times, estimate = sums.shape[1], estimate_rates(sums)
     inside = np.clip(np.nan_to_num(estimate, nan=events.lowest), events.lowest, events.highest)
     lower = _search(sums, events, level, np.full(n_times, events.lowest), inside, 1.0)

@@ -39,7 +39,7 @@ class Course(NamedTuple):
 
 @dataclass(frozen=True)
 class Wealth:
-    """The money after some rounds; arrays have an entry for each alternative."""
+    """The wealth after some rounds; arrays have an entry for each alternative."""
 
     rounds: int = 0
     ever: Floats = field(default_factory=lambda: np.zeros(N_ALTERNATIVES))  # at the start of the block
@@ -49,8 +49,10 @@ class Wealth:
     log_start: float = 0.0  # log of the e-process before the first round
 
     def bet(self, factors: Floats, every: int = 1) -> tuple[Wealth, Course]:
-        """Return the wealth after rounds with these factors (n_alternatives, n_rounds), in order, and its
-        course. The e-process gets deposits at the start of `every` so many blocks."""
+        """Return the wealth after rounds with these factors (n_alternatives, n_rounds), and its course.
+
+        The e-process gets deposits at the start of `every` so many blocks.
+        """
         n_rounds, offset, first = factors.shape[1], self.rounds % BLOCK, self.rounds // BLOCK
         n_blocks = -(-(offset + n_rounds) // BLOCK)
         shape = (N_ALTERNATIVES, n_blocks, BLOCK)
@@ -93,10 +95,10 @@ class Wealth:
 
 
 def weigh_deposit(number: Floats) -> Floats:
-    """Of the first, second, ... deposit: about 1 / (k log(k)^2), so that late ones are not negligible."""
+    """Return the size of the first, second, ... deposit: about 1 / (k log(k)^2), so that late ones count."""
     return weigh_rest(number - 1) - weigh_rest(number)
 
 
 def weigh_rest(number: Floats) -> Floats:
-    """What is left after so many deposits: one before the first."""
+    """Return what is left after so many deposits: one before the first."""
     return math.log(2) / np.log(number + 2)

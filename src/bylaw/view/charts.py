@@ -19,7 +19,7 @@ from bylaw.view.numbers import Unit, format_amount, format_percent, format_range
 
 _EDGE = 3.0  # percent of the width left free on both sides
 _LETTER, _GAP = 6.5, 8.0  # pixels: the widest character of a tick, and the space between two ticks
-_NARROW_ROW, _NARROW_PLOT, _NARROW_TRACK = 140.0, 240.0, 330.0  # pixels: widths of charts on a phone
+_NARROW_ROW, NARROW_PLOT, _NARROW_TRACK = 140.0, 240.0, 330.0  # pixels: widths of charts on a phone
 _NARROW_LABEL = 7  # characters at the side of a plot that fit into a narrow column
 _LOOKS: Mapping[str, Mapping[str, object]] = {
     "grid": {"stroke": FAINT},
@@ -335,7 +335,7 @@ def draw_curve(
     if description:
         parts.insert(0, tag("desc", description))
     plot = make_svg(title, *parts, height=240, class_="plot")
-    axis = draw_axis(across, units[0], width=_NARROW_PLOT)
+    axis = draw_axis(across, units[0], width=NARROW_PLOT)
     return field.frame(field.label_ticks(units[1], 6), plot, axis, control, style=style)
 
 
@@ -348,29 +348,22 @@ def draw_reliability(
 
     Open circles are the bins before calibration.
     """
-    side, left, top = 220, 52, 28
     points = [*before, *bins]
     # The axes start at the largest quarter below all points, with round steps from there to one.
     steps = {0.0: 0.25, 0.25: 0.25, 0.5: 0.1, 0.75: 0.05}
     low = min((low for low in steps if any(min(s, o) < low + 0.25 for s, o, _ in points)), default=0.0)
-    most = max((share for *_, share in points), default=1.0)
-
-    def place(value: float) -> float:
-        return side * (value - low) / (1 - low)
-
-    parts: list[Html] = []
-    for tick in (low + i * steps[low] for i in range(round((1 - low) / steps[low]) + 1)):
-        y = top + side - place(tick)
-        parts.append(draw_line(f"{left}", f"{left + side}", y, y, "grid"))
-        parts.append(_draw_text(f"{left + place(tick):g}", top + side + 18, format_percent(tick)))
-        parts.append(_draw_text(f"{left - 6}", y + 4, format_percent(tick), "end"))
-    parts.append(draw_line(f"{left}", f"{left + side}", top + side, top, "diagonal"))
+    ticks = [low + i * steps[low] for i in range(round((1 - low) / steps[low]) + 1)]
+    scale, most = Scale(low, 1.0), max((share for *_, share in points), default=1.0)
+    field = Field(scale, scale, 220)
     looks = ["before"] * len(before) + ["after"] * len(bins)
-    for (stated, observed, share), look in zip(points, looks, strict=True):
-        x, y = left + place(stated), top + side - place(observed)
-        parts.append(draw_shape("circle", look, cx=x, cy=y, r=f"{3 + 3 * math.sqrt(share / most):.1f}"))
-    parts.append(_draw_text("0", 12, "accuracy", "start", "name"))
-    parts.append(_draw_text(f"{left + side}", top + side + 38, "confidence", "end", "name"))
-    width, height = left + side + 24, top + side + 44
-    box = {"viewBox": f"0 0 {width} {height}", "width": f"{width}"}
-    return make_svg(title, *parts, height=height, class_="square", **box)
+    circles = [
+        draw_shape(
+            "circle", look, cx=scale.at(stated), cy=field.y(observed), r=3 + 3 * math.sqrt(share / most)
+        )
+        for (stated, observed, share), look in zip(points, looks, strict=True)
+    ]
+    diagonal = field.draw_path([(low, low), (1.0, 1.0)], "diagonal")
+    grid = [field.draw_level(tick, "grid") for tick in ticks]
+    plot = make_svg(title, *grid, *diagonal, *circles, height=field.height)
+    axis = draw_axis(scale, "share", width=NARROW_PLOT)
+    return field.frame([(tick, format_percent(tick)) for tick in ticks], plot, axis)

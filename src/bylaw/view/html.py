@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from bylaw._base.visible_text import make_visible
 from bylaw.view.colors import Tone
+from bylaw.view.numbers import pluralize
 
 _VOID = {"input", "meta", "br", "hr"}
+MOST_ROWS = 100  # of a table or list of a page
 SIGNS: dict[Tone, str] = {"good": "✓", "bad": "✕", "open": "?"}
 
 
@@ -70,12 +72,27 @@ def make_badge(words: str, tone: Tone) -> Html:
 
 
 def make_page_table(
-    caption: Content, heads: Iterable[Content], rows: Iterable[Iterable[Content]], class_: str | None = None
+    caption: Content,
+    heads: Iterable[Content],
+    rows: Sequence[Iterable[Content]],
+    class_: str | None = None,
+    rest: tuple[str, str] = ("row", ""),
 ) -> Html:
-    """Return a table of a page, in which the first cell names its row.
+    """Return a table of a page, in which the first cell names its row, and a note on the rows left out.
 
-    A table with data scrolls if it is too wide; a table that is a chart, with a class, always fits.
+    Parameters
+    ----------
+    caption : str or Html
+    heads : iterable of str or Html
+    rows : sequence of sequences of str or Html
+    class_ : str, optional
+        of a table that is a chart, which always fits; a table of data scrolls if it is too wide.
+    rest : tuple
+        the name of a row and an addition, for the note.
     """
+    if (more := len(rows) - MOST_ROWS) > 0:
+        note = tag("p", f"Not shown: {pluralize(more, rest[0])}{rest[1]}.", class_="note")
+        return join([make_page_table(caption, heads, rows[:MOST_ROWS], class_), note])
     head = tag("tr", *(tag("th", cell, scope="col") for cell in heads))
     body = [
         tag("tr", tag("th", first, scope="row"), *(tag("td", cell) for cell in rest)) for first, *rest in rows
