@@ -125,7 +125,7 @@ def test_a_rule_at_its_limit_is_hardly_ever_certified(by_x):
     """Labels that are missing at random, or by x with weights: at most one false certificate in twenty."""
     many, labels, _ = people(100_000, 99)
     limit = POLICY.expected(error(), observe(many, labels), probabilities=POLICY.probabilities(many))
-    wrong, audits = 0, 60  # of many more: make certificates
+    wrong, audits = 0, 60  # of many more: make experiment NAME=certificates
     for seed in range(audits):
         held, y, _ = people(500, 1000 + seed)
         chance = 0.1 + 0.8 * held.probabilities[:, 1] if by_x else np.full(500, 0.3)
