@@ -125,7 +125,7 @@ def describe(problem: Problem, evidence: Evidence, rows: Rows, plug_in: Run, cor
         return text
     if len(corrected.result.rule_prices) * len(evidence) > MOST_JUDGED:
         return text
-    seen = observe(evidence, rows.labels, {"group": rows.groups})
+    seen = observe(evidence.with_observed(labels=rows.labels, true_groups={"group": rows.groups}))
     cost, missed = judge(problem, corrected.result, evidence, seen)
     text += f"; worst rule missed by {max(missed, 0.0):.1e}"
     if plug_in.result is None:

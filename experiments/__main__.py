@@ -25,7 +25,7 @@ EXPERIMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
         ),
     ),
     "observed": (
-        "whether rules hold as observed: on new rows, on known populations, in sets of each label",
+        "whether rules hold as observed: on new rows, known populations, sets of each label",
         tuple(
             f"estimator.{name}" for name in ("observed", "populations", "per_label", "absurd", "equal_terms")
         ),
@@ -80,7 +80,7 @@ def find_python(name: str) -> str:
             "--editable",
             ROOT,
         ]
-        subprocess.run(install, check=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True)
         (folder / ".installed").touch()
     return str(python)
 

@@ -30,9 +30,11 @@ IN_PYTHON = {
     "groups={('sex', 'race'): {...}}",
     Remedy("pass_joint", "sex"): "pass joint={'sex': ...}, or give 'sex' at decision time",
     Remedy("drop_copies"): "pass each row once",
-    Remedy("pass_largest_weight"): "pass largest_weight= to audit() or HeldOut()",
-    Remedy("pass_limits", "visit"): "pass limits={'visit': (least, most)} to audit(), HeldOut() or Monitor()",
-    Remedy("pass_outcomes", "visit"): "pass outcomes={'visit': an array} to audit() or HeldOut(), or "
+    Remedy("pass_largest_weight"): "pass largest_weight= to audit() or Evidence()",
+    Remedy(
+        "pass_limits", "visit"
+    ): "pass limits={'visit': (least, most)} to audit(), Evidence() or Monitor()",
+    Remedy("pass_outcomes", "visit"): "pass outcomes={'visit': an array} to audit() or Evidence(), or "
     "{'visit': 'known'} if it does not depend on what turns out",
     Remedy("pass_reference", "old"): "pass references={'old': its labels}",
     Remedy("pass_costs", "visit"): "pass costs={'visit': an array}",

@@ -21,7 +21,6 @@ from experiments.data import DATA, Table, adult, logistic, save, wages
 from bylaw import (
     ConvergenceWarning,
     Evidence,
-    HeldOut,
     Problem,
     UncertifiedError,
     demographic_parity,
@@ -80,7 +79,7 @@ def measure(name: str, folder: Path, rows: int | None, seed: int) -> list[dict[s
     fit, held, left = np.split(order, [len(order) // 4, len(order) // 2])
     problem = SETTINGS[name].problem
     seen = {"labels": labels[fit], "groups": {"gender": gender[fit]}}
-    held_out = HeldOut(evidence.rows(held), labels[held], {"gender": gender[held]})
+    held_out = evidence.rows(held).with_observed(labels=labels[held], true_groups={"gender": gender[held]})
     found = []
     for way, options in (
         ("plain", {}),
@@ -93,7 +92,7 @@ def measure(name: str, folder: Path, rows: int | None, seed: int) -> list[dict[s
             found.append({**line, "uncertified": str(problem_found)})
             continue
         rest = evidence.rows(left)
-        outcome = observe(rest, labels[left], {"gender": gender[left]})
+        outcome = observe(rest.with_observed(labels=labels[left], true_groups={"gender": gender[left]}))
         distribution = policy.probabilities(rest)
         rules = [found.rule.excess for found in problem.expand(outcome.classes, outcome.group_values)]
         excess = max(policy.expected(rule, outcome, probabilities=distribution) for rule in rules)

@@ -31,7 +31,9 @@ Draw = Callable[[int, np.random.Generator], DecidedRows]
 def make_rows(wrong: np.ndarray, rows: Evidence, chance: float = 1.0, **options: Any) -> DecidedRows:
     """Rows with the label 0; if they are wrong, the decision is 1 with this probability, and else 0."""
     decisions = np.where(wrong[:, None], [1 - chance, chance], [chance, 1 - chance])
-    return DecidedRows(observe(rows, np.zeros(len(wrong), int)), decisions, SPACE, True, **options)
+    return DecidedRows(
+        observe(rows.with_observed(labels=np.zeros(len(wrong), int))), decisions, SPACE, True, **options
+    )
 
 
 def draw_heavy(n: int, rng: np.random.Generator) -> DecidedRows:

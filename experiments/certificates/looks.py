@@ -56,7 +56,9 @@ def world(n: int) -> World:
         evidence = make_evidence(everybody, number)
         policy = solve(Problem(error(), [rejected() <= 0.15]), make_evidence(others, number))
         chances = policy.probabilities(evidence)
-        truth = policy.expected(error(), observe(evidence, labels), probabilities=chances)
+        truth = policy.expected(
+            error(), observe(evidence.with_observed(labels=labels)), probabilities=chances
+        )
         candidates.append(Candidate(policy, evidence, truth))
     return World(labels, tuple(candidates))
 

@@ -21,7 +21,7 @@ from experiments.certificates.selective import Rows, draw
 from experiments.data import save
 from mapie.risk_control import BinaryClassificationController
 
-from bylaw import HeldOut, Problem, UncertifiedError, accepted, error, rejected, solve
+from bylaw import Problem, UncertifiedError, accepted, error, rejected, solve
 
 HERE = Path(__file__).parent
 LEVEL, FITTED = 0.1, 0.2  # FITTED: the share of rows on which bylaw chooses its sequence
@@ -49,7 +49,7 @@ def certify_with_mapie(rows: Rows) -> Answer | None:
 def certify_with_bylaw(rows: Rows) -> Answer | None:
     """The same."""
     n = round(FITTED * len(rows.labels))
-    held = HeldOut(rows.evidence.rows(slice(n, None)), rows.labels[n:])
+    held = rows.evidence.rows(slice(n, None)).with_observed(labels=rows.labels[n:])
     options = {"labels": rows.labels[:n], "guarantee": "high_probability", "held_out": held}
     problem = Problem(rejected(), [error() <= LEVEL * accepted()])
     try:

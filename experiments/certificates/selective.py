@@ -24,7 +24,6 @@ from experiments.data import save
 from bylaw import (
     ConvergenceWarning,
     Evidence,
-    HeldOut,
     Problem,
     UncertifiedError,
     accepted,
@@ -108,7 +107,11 @@ def certify(
         kept = population.confidence >= threshold
         return float(kept.mean()), float(population.wrong[kept].mean())
     problem = Problem(rejected(), [error() <= setting.level * accepted()])
-    options = {"labels": fit.labels, "guarantee": "high_probability", "held_out": HeldOut(*held)}
+    options = {
+        "labels": fit.labels,
+        "guarantee": "high_probability",
+        "held_out": held.evidence.with_observed(labels=held.labels),
+    }
     find = RatioRules.find if way == "tightened level" else lambda _: None
     try:
         with patch.object(RatioRules, "find", find):

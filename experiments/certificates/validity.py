@@ -135,7 +135,9 @@ def world(sets: bool, softness: str, n: int, weighted: bool, hidden: str) -> Wor
         heavy = np.random.default_rng(2).random(n) < 0.04 * (people.chances.max(axis=1) < 0.6)
         columns["weights"] = np.where(heavy, HEAVY, 1.0)
     evidence = Evidence(people.chances, groups=groups, **columns)
-    seen = observe(evidence, people.labels, {"sex": people.sex} if hidden else None)
+    seen = observe(
+        evidence.with_observed(labels=people.labels, true_groups={"sex": people.sex} if hidden else None)
+    )
     return World(evidence, seen, policy.probabilities(evidence), policy)
 
 

@@ -29,7 +29,6 @@ from bylaw import (
     BylawError,
     Columns,
     Evidence,
-    HeldOut,
     Policy,
     Problem,
     demographic_parity,
@@ -100,7 +99,7 @@ def solve_certified(seed: int) -> Solved:
     ][rng.integers(4)]
     evidence = Evidence(np.column_stack([1 - score, score]), groups={"g": groups})
     fitted, held_out = evidence.rows(slice(0, 600)), evidence.rows(slice(600, n))
-    options = {"guarantee": "high_probability", "held_out": HeldOut(held_out, labels[600:])}
+    options = {"guarantee": "high_probability", "held_out": held_out.with_observed(labels=labels[600:])}
     return solve(problem, fitted, labels=labels[:600], **options), fitted
 
 

@@ -19,7 +19,7 @@ from sklearn.model_selection import cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from bylaw import Evidence, HeldOut, Policy, Problem, custom, frontier, solve
+from bylaw import Evidence, Policy, Problem, custom, frontier, solve
 from experiments import figures
 
 MODELS = {"7b": "Llama-2-7b-hf", "13b": "Llama-2-13b-hf", "70b": "Llama-2-70b-hf"}
@@ -84,7 +84,9 @@ def certified_routes(rows: Evidence, unlabelled: Evidence, budget: float) -> Pol
     """Fewest wrong answers for so much money, certified to cost no more."""
     problem = Problem(minimize=custom("wrong"), rules=[custom("usd") <= budget])
     limits = {"usd": (min(PRICES.values()), max(PRICES.values()))}
-    held_out = HeldOut(unlabelled, limits=limits, outcomes={"usd": "known"})  # prices need no right answers
+    held_out = unlabelled.with_observed(
+        limits=limits, outcomes={"usd": "known"}
+    )  # prices need no right answers
     return solve(problem, rows, guarantee="high_probability", held_out=held_out)
 
 

@@ -20,7 +20,6 @@ from matplotlib.ticker import MultipleLocator
 
 from bylaw import (
     Evidence,
-    HeldOut,
     Policy,
     Problem,
     UncertifiedError,
@@ -70,7 +69,7 @@ def parity(tolerance: float) -> Problem:
 def policies(choose: Part, certify: Part) -> dict[str, Policy]:
     """Without the rule; by guessed genders; by those seen on the rows that choose; with a certificate."""
     problem = parity(TOLERANCE)
-    held_out = HeldOut(certify.evidence, groups=certify.gender)
+    held_out = certify.evidence.with_observed(true_groups=certify.gender)
     found = {
         ALONE: solve(Problem(error()), choose.evidence),
         BELIEVED: solve(problem, choose.evidence),

@@ -64,7 +64,6 @@ if TYPE_CHECKING:
     from bylaw.reductions import Diagnosis
     from bylaw.rows.columns import Columns
     from bylaw.rows.evidence import Evidence
-    from bylaw.rows.outcomes import HeldOut
     from bylaw.testing import Audit, Monitor, RuleAudit, RuleWatch, Verdict, Watch, audit
 
 __version__ = "0.2.0"
@@ -83,7 +82,6 @@ __all__ = [
     "Frontier",
     "Guarantee",
     "GuaranteeWarning",
-    "HeldOut",
     "InfeasibleRulesError",
     "Monitor",
     "OptionError",
@@ -144,7 +142,6 @@ _MODULES = {
     "bylaw.engines.scan": "Scan scan",
     "bylaw.rows.columns": "Columns",
     "bylaw.rows.evidence": "Evidence",
-    "bylaw.rows.outcomes": "HeldOut",
     "bylaw.errors": (
         "BylawError ConvergenceWarning EvidenceError GuaranteeWarning InfeasibleRulesError "
         "OptionError PolicyFileError RuleError RuleSyntaxError UncertifiedError"

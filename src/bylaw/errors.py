@@ -80,9 +80,9 @@ _IN_PYTHON: dict[Action, str] = {
     "pass_combinations": "pass the probabilities of their combinations, groups={{{choices!r}: {{...}}}}",
     "pass_joint": "pass joint={{{subject!r}: ...}}, or give {subject!r} at decision time",
     "drop_copies": "pass each row once",
-    "pass_largest_weight": "pass largest_weight= to audit() or HeldOut()",
-    "pass_limits": "pass limits={{{subject!r}: (least, most)}} to audit(), HeldOut() or Monitor()",
-    "pass_outcomes": "pass outcomes={{{subject!r}: an array}} to audit() or HeldOut(), or {{{subject!r}: "
+    "pass_largest_weight": "pass largest_weight= to audit() or Evidence()",
+    "pass_limits": "pass limits={{{subject!r}: (least, most)}} to audit(), Evidence() or Monitor()",
+    "pass_outcomes": "pass outcomes={{{subject!r}: an array}} to audit() or Evidence(), or {{{subject!r}: "
     "'known'}} if it does not depend on what turns out",
     "pass_reference": "pass references={{{subject!r}: its labels}}",
     "pass_costs": "pass costs={{{subject!r}: an array}}",

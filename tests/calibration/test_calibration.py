@@ -48,7 +48,7 @@ def people(n=N, seed=0, factor=4.0):
 
 
 EVIDENCE, LABELS, GROUPS, TRUTH = people()
-CALIBRATION = fit_calibration(EVIDENCE, LABELS, GROUPS)
+CALIBRATION = fit_calibration(EVIDENCE.with_observed(labels=LABELS, true_groups=GROUPS))
 
 
 def a_map(K, seed=0):
@@ -88,7 +88,7 @@ def test_joint_probabilities_add_up_to_the_labels():
 
 @pytest.mark.slow
 def test_labels_alone_move_the_joint_with_them():
-    found = fit_calibration(EVIDENCE, LABELS)
+    found = fit_calibration(EVIDENCE.with_observed(labels=LABELS))
     assert found is not None
     assert not found.groups
     assert not found.joint
@@ -100,7 +100,7 @@ def test_labels_alone_move_the_joint_with_them():
 
 
 def test_groups_alone_leave_the_labels():
-    found = fit_calibration(EVIDENCE, groups=GROUPS)
+    found = fit_calibration(EVIDENCE.with_observed(true_groups=GROUPS))
     assert found is not None
     assert found.labels is None
     calibrated = found.apply(EVIDENCE)
@@ -141,7 +141,7 @@ def test_a_calibration_is_applied_once():
     assert isinstance(part, CalibratedEvidence)
     assert (CALIBRATION.apply(part).probabilities == once.probabilities[10:20]).all()
     assert (part.raw.probabilities == EVIDENCE.probabilities[10:20]).all()
-    fitted_again = fit_calibration(once, LABELS, GROUPS)
+    fitted_again = fit_calibration(once.with_observed(labels=LABELS, true_groups=GROUPS))
     assert fitted_again is not None
     assert fitted_again.to_dict() == CALIBRATION.to_dict()
 
@@ -173,20 +173,20 @@ def test_attributes_that_are_known_together_stay_as_they_are():
         groups={("sex", "race"): dict(zip(values, cells.T, strict=True))},
     )
     seen = {"sex": rng.choice(["F", "M"], 1000), "race": rng.choice(["b", "w"], 1000)}
-    found = fit_calibration(evidence, rng.integers(0, 2, 1000), seen)
+    found = fit_calibration(evidence.with_observed(labels=rng.integers(0, 2, 1000), true_groups=seen))
     assert found is not None
     assert not found.groups
 
 
 @pytest.mark.parametrize("method", ["none", None])
 def test_none_is_no_calibration(method):
-    assert fit_calibration(EVIDENCE, LABELS, GROUPS, method) is None
+    assert fit_calibration(EVIDENCE.with_observed(labels=LABELS, true_groups=GROUPS), method=method) is None
     assert fit_calibration(EVIDENCE, method=method) is None
 
 
 @pytest.mark.parametrize("method", CHOICES[2:])
 def test_a_method_by_name(method):
-    found = fit_calibration(EVIDENCE, LABELS, method=method)
+    found = fit_calibration(EVIDENCE.with_observed(labels=LABELS), method=method)
     assert found is not None
     assert found.labels is not None
     assert found.labels.method == method
@@ -195,21 +195,21 @@ def test_a_method_by_name(method):
 @pytest.mark.parametrize("method", ["isotonic", "auto"])
 def test_labels_and_groups_that_do_not_fit_are_refused(method):
     with pytest.raises(EvidenceError, match="is not a class"):
-        fit_calibration(EVIDENCE, ["z"] * N, method=method)
+        fit_calibration(EVIDENCE.with_observed(labels=["z"] * N), method=method)
     with pytest.raises(EvidenceError, match="rows"):
-        fit_calibration(EVIDENCE, LABELS[:10], method=method)
+        fit_calibration(EVIDENCE.with_observed(labels=LABELS[:10]), method=method)
     with pytest.raises(EvidenceError, match="without probabilities"):
-        fit_calibration(EVIDENCE, groups={"race": ["green"] * N}, method=method)
+        fit_calibration(EVIDENCE.with_observed(true_groups={"race": ["green"] * N}), method=method)
 
 
 def test_bad_options_are_refused():
     with pytest.raises(OptionError, match="calibrate must be one of"):
-        fit_calibration(EVIDENCE, LABELS, method="platt")  # type: ignore[arg-type]
+        fit_calibration(EVIDENCE.with_observed(labels=LABELS), method="platt")  # type: ignore[arg-type]
     with pytest.raises(OptionError, match=r"learns from what was observed of these rows.*pass labels="):
         fit_calibration(EVIDENCE)
     with pytest.raises(EvidenceError, match="rows of at least two kinds, and labels has one"):
-        fit_calibration(EVIDENCE, ["a"] * N, method="vector")
-    assert fit_calibration(EVIDENCE, ["a"] * N) is None
+        fit_calibration(EVIDENCE.with_observed(labels=["a"] * N), method="vector")
+    assert fit_calibration(EVIDENCE.with_observed(labels=["a"] * N)) is None
 
 
 ATTRIBUTES = {"race": Attribute(("black", "white"), False), "sex": Attribute(("F", "M"), True)}
@@ -281,7 +281,7 @@ def test_rows_that_are_seen_more_often_count_less():
     partly = np.where(rng.random(n) < chance, label, None)
 
     def mean(labels, **options):
-        found = fit_calibration(evidence, labels, method="vector", **options)
+        found = fit_calibration(evidence.with_observed(labels=labels, **options), "vector")
         return found.apply(evidence).probabilities[:, 1].mean()
 
     assert mean(label) == pytest.approx(label.mean(), abs=0.005)

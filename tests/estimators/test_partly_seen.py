@@ -160,7 +160,7 @@ def test_scores_and_audits_with_missing_labels():
     found = classifier([WITHIN], minimize="rejected()").fit(X, Y)
     wrong = classifier([rejected() <= 0.1]).fit(X, Y)
     evidence = wrong._make_evidence(X, None, None)
-    rows = observe(evidence, partly())
+    rows = observe(evidence.with_observed(labels=partly()))
     rate = wrong.policy_.expected(error(), rows, probabilities=wrong.predict_proba(X))
     assert wrong.score(X, partly()) == pytest.approx(1 - rate)
     assert wrong.expected(error(), X, partly()) == pytest.approx(rate)
@@ -292,6 +292,7 @@ def test_weights_of_seen_rows_count_where_any_attribute_is_partly_seen():
         ({"label": never, "sex": partly}, [1.0, 3.0]),
         ({"label": fully, "sex": never}, None),
     ):
-        found = Training.find_propensity_weights(SimpleNamespace(seen=seen, propensity_weights=weights), rows)
+        training = SimpleNamespace(seen=seen, propensity_weights=weights, labels=None, hidden=())
+        found = Training.list_observed(training, rows)["propensity_weights"]
         assert (found is None) == (wanted is None)
         assert wanted is None or found.tolist() == wanted

@@ -49,7 +49,11 @@ def test_rates_by_hand_are_those_of_the_library():
             continue
         outcomes, rows = given.outcomes, given.rows
         space = given.problem.action_space(rows.evidence.classes)
-        seen = observe(rows.evidence, outcomes.labels, {"hidden": outcomes.groups["hidden"]})
+        seen = observe(
+            rows.evidence.with_observed(
+                labels=outcomes.labels, true_groups={"hidden": outcomes.groups["hidden"]}
+            )
+        )
         rng = np.random.default_rng(seed)
         probabilities = rng.dirichlet(np.ones(outcomes.n_actions), len(outcomes))
         for rule in given.observed_rules():

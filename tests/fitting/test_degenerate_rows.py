@@ -58,7 +58,7 @@ def test_degenerate_rows_go_through_every_door(what, tmp_path):
     assert len(frontier(problem, evidence, {rule: [0.1, 0.2]}).to_frame()) == 2
     assert diagnose(problem, evidence).feasible
     assert "</html>" in report(policy, evidence, labels=labels, levels=3).html
-    fit_calibration(evidence, labels)
+    fit_calibration(evidence.with_observed(labels=labels))
     solve(problem, evidence, labels=labels, calibrate="auto", margin=0.0)
     explain(policy, evidence)
 

@@ -10,7 +10,6 @@ from scipy.optimize import linprog
 
 from bylaw import (
     Evidence,
-    HeldOut,
     InfeasibleRulesError,
     Policy,
     PolicyFileError,
@@ -264,7 +263,7 @@ def test_certified_experts():
         rows,
         labels=labels[:4000],
         guarantee="high_probability",
-        held_out=HeldOut(held, labels[4000:]),
+        held_out=held.with_observed(labels=labels[4000:]),
     )
     assert policy.certificate is not None
     assert policy.expected(selected("senior"), rows) <= 0.1

@@ -36,12 +36,12 @@ def test_a_rule_on_labels_holds_by_prediction_powered_rates():
     rule = error() <= 0.2
     plain = solve(Problem(rejected(), [rule]), evidence)
     policy = solve(Problem(rejected(), [rule]), evidence, labels=partly, calibrate="none")
-    rows = observe(evidence, partly)
+    rows = observe(evidence.with_observed(labels=partly))
     assert abs(excess(plain, rule, rows)) > 5 * CLOSE
     assert abs(excess(policy, rule, rows)) <= CLOSE
     everywhere = solve(Problem(rejected(), [rule]), evidence, labels=labels, calibrate="none")
-    assert abs(excess(policy, rule, observe(evidence, labels))) < abs(
-        excess(plain, rule, observe(evidence, labels))
+    assert abs(excess(policy, rule, observe(evidence.with_observed(labels=labels)))) < abs(
+        excess(plain, rule, observe(evidence.with_observed(labels=labels)))
     )
     assert policy.expected(rejected(), evidence) == pytest.approx(
         everywhere.expected(rejected(), evidence), abs=0.06
@@ -56,7 +56,7 @@ def test_a_rule_on_a_hidden_group_holds_by_prediction_powered_rates():
     rule = demographic_parity("sex", tol=0.02)
     plain = solve(Problem(error(), [rule]), evidence)
     policy = solve(Problem(error(), [rule]), evidence, groups=partly, calibrate="none")
-    rows = observe(evidence, groups=partly)
+    rows = observe(evidence.with_observed(true_groups=partly))
     assert excess(plain, rule, rows) > 5 * CLOSE
     assert abs(excess(policy, rule, rows)) <= CLOSE
     nothing = {"sex": [None] * 4000}
@@ -69,7 +69,11 @@ def test_margins_grow_where_less_is_seen():
     partly = np.where(np.random.default_rng(100).random(3000) < 0.1, labels, np.nan)
     problem = Problem(rejected(), [error() <= 0.2])
     kept = [
-        -excess(solve(problem, evidence, labels=y, margin=1.0), error() <= 0.2, observe(evidence, y))
+        -excess(
+            solve(problem, evidence, labels=y, margin=1.0),
+            error() <= 0.2,
+            observe(evidence.with_observed(labels=y)),
+        )
         for y in (labels, partly)
     ]
     assert kept[1] > 1.5 * kept[0] > 0
@@ -77,7 +81,7 @@ def test_margins_grow_where_less_is_seen():
 
 def test_what_has_no_effect_or_was_hardly_seen_is_refused():
     evidence, labels, _ = people(200, 3, known=False)
-    with pytest.raises(OptionError, match="propensity_weights= has no effect without labels= or groups="):
+    with pytest.raises(OptionError, match="propensity_weights has no effect: no label or group is missing"):
         solve(Problem(error(), [rejected() <= 0.1]), evidence, propensity_weights=np.ones(200))
     with pytest.raises(OptionError, match="no label or group is missing"):
         solve(Problem(error(), [rejected() <= 0.1]), evidence, labels=labels, propensity_weights=np.ones(200))

@@ -192,7 +192,6 @@ def test_where_no_shift_of_the_bound_helps_another_level_does():
 def test_certified_on_held_out_rows():
     evidence, labels = draw_rows(12_000, 4)
     fitted, held = evidence.rows(slice(0, 6000)), evidence.rows(slice(6000, None))
-    from bylaw import HeldOut
 
     problem = Problem(error() + 0.6 * rejected(), [error().given(decision="a") <= 0.25])
     policy = solve(
@@ -200,7 +199,7 @@ def test_certified_on_held_out_rows():
         fitted,
         labels=labels[:6000],
         guarantee="high_probability",
-        held_out=HeldOut(held, labels[6000:]),
+        held_out=held.with_observed(labels=labels[6000:]),
     )
     assert policy.certificate is not None
     assert policy.expected(error().given(decision="a"), held) < 0.25

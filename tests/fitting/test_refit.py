@@ -7,7 +7,6 @@ import pytest
 
 from bylaw import (
     Evidence,
-    HeldOut,
     InfeasibleRulesError,
     Monitor,
     OptionError,
@@ -133,13 +132,13 @@ def test_calibration_and_hard_decisions_stay():
 def test_certified_rules_and_changes(earlier):
     evidence, labels, _ = rows(6000, 9, sex_drift=0.3)
     held, seen, _ = rows(8000, 10, sex_drift=0.3)
-    later = refit(earlier, evidence, churn=0.25, labels=labels, held_out=HeldOut(held, seen))
+    later = refit(earlier, evidence, churn=0.25, labels=labels, held_out=held.with_observed(labels=seen))
     assert later.certificate is not None
     assert later.problem.rules == earlier.problem.rules
     fresh, truth, _ = rows(60_000, 11, sex_drift=0.3)
     marked = earlier.mark_changes(fresh)
     assert (later.probabilities(marked) * marked.costs["changed"]).sum(axis=1).mean() <= 0.25
-    tight = refit(earlier, evidence, churn=0.16, labels=labels, held_out=HeldOut(held, seen))
+    tight = refit(earlier, evidence, churn=0.16, labels=labels, held_out=held.with_observed(labels=seen))
     assert tight.certificate is not None
     found = audit(tight, marked, labels=truth, confidence=0.9)
     assert all(rule.estimate <= rule.target + 0.005 for rule in found.rules if rule.sense == "<=")

@@ -9,7 +9,6 @@ import numpy as np
 
 from bylaw import (
     Evidence,
-    HeldOut,
     Monitor,
     Problem,
     coverage_parity,
@@ -36,7 +35,7 @@ def referring():
     evidence, labels, _ = people(800, seed=0)
     policy = solve(Problem(error(), [demographic_parity("sex", tol=0.03), rejected() <= 0.1]), evidence)
     held, seen, _ = people(900, seed=1)
-    return policy, evidence, labels, HeldOut(held, seen)
+    return policy, evidence, labels, held.with_observed(labels=seen)
 
 
 @cache
@@ -75,7 +74,11 @@ def crowded():
         labels = np.array(classes)[[rng.choice(5, p=row) for row in chances]]
         made.append((Evidence(chances, classes=classes, groups={"region": region}), labels))
     problem = Problem(error(), [demographic_parity("region", tol=0.02), rejected() <= 0.15])
-    return solve(problem, made[0][0], labels=made[0][1]), *made[0], HeldOut(*made[1])
+    return (
+        solve(problem, made[0][0], labels=made[0][1]),
+        *made[0],
+        made[1][0].with_observed(labels=made[1][1]),
+    )
 
 
 @cache

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bylaw import Evidence, HeldOut, Policy, Problem, audit, error, frontier, parse, solve
+from bylaw import Evidence, Policy, Problem, audit, error, frontier, parse, solve
 from bylaw.language.action_space import LabelSpace
 from bylaw.language.expressions import DEFINITIONS, Meaning, Term
 from bylaw.language.rates import define_rate, make_rate
@@ -80,7 +80,9 @@ def test_its_rules_are_solved_and_audited(tmp_path):
 @pytest.mark.slow
 def test_it_is_reported_in_its_own_words():
     policy = solve(Problem(error(), [GAP, LIMIT]), EVIDENCE)
-    page = parsed(report(policy, EVIDENCE, labels=LABELS, held_out=HeldOut(NEW, SEEN), levels=3).html)
+    page = parsed(
+        report(policy, EVIDENCE, labels=LABELS, held_out=NEW.with_observed(labels=SEEN), levels=3).html
+    )
     words = page.words().replace("\N{NO-BREAK SPACE}", " ")
     assert "At most 10 % of cases with sex “M” are decided “1” by mistake." in words
     assert (
@@ -109,7 +111,7 @@ def test_without_a_phrase_it_keeps_its_text():
     assert (name_cost(upheaval()), name_saving(upheaval())) == "cost", "of upheaval()"
     policy = solve(Problem(error(), ["upheaval() <= 0.4", "upheaval().given(sex='F') <= 0.3"]), EVIDENCE)
     assert policy.expected(upheaval(), EVIDENCE) == pytest.approx(0.4, abs=1e-3)
-    words = parsed(report(policy, EVIDENCE, held_out=HeldOut(NEW, SEEN), levels=3).html).words()
+    words = parsed(report(policy, EVIDENCE, held_out=NEW.with_observed(labels=SEEN), levels=3).html).words()
     assert words.count("upheaval().given(sex='F') <= 0.3") >= 3  # as a rule, as its text, with its price
     policy = solve(Problem(upheaval(), [error() <= 0.4]), EVIDENCE)
     assert "Cost, as predicted" in parsed(report(policy, EVIDENCE, levels=3).html).words()

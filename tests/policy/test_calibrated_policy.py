@@ -12,7 +12,6 @@ from scipy.special import expit
 from bylaw import (
     Evidence,
     EvidenceError,
-    HeldOut,
     OptionError,
     Policy,
     PolicyFileError,
@@ -52,7 +51,9 @@ PLAIN = solve(PARITY, EVIDENCE, labels=LABELS, calibrate="none")
 
 def observed_error(policy, evidence, labels):
     probabilities = policy.probabilities(evidence)
-    return policy.expected(error(), observe(evidence, labels), probabilities=probabilities)
+    return policy.expected(
+        error(), observe(evidence.with_observed(labels=labels)), probabilities=probabilities
+    )
 
 
 def test_calibration_saves_errors_at_the_same_gap():
@@ -127,7 +128,7 @@ def test_observed_rates_of_an_audit_are_the_policys():
 
 @pytest.mark.slow
 def test_held_out_rows_are_calibrated_by_the_same_map():
-    held_out = HeldOut(NEW, NEW_LABELS)
+    held_out = NEW.with_observed(labels=NEW_LABELS)
     policy = solve(
         Problem(error(), [equalized_odds("sex", tol=0.15)]),
         EVIDENCE,
@@ -138,12 +139,14 @@ def test_held_out_rows_are_calibrated_by_the_same_map():
     )
     assert policy.calibration is not None
     assert policy.certificate is not None
-    alone = fit_calibration(EVIDENCE, LABELS, attributes=["sex"])  # by the fitted rows, and no others
+    alone = fit_calibration(
+        EVIDENCE.with_observed(labels=LABELS), attributes=["sex"]
+    )  # by the fitted rows, and no others
     assert alone is not None
     assert policy.calibration.to_dict() == alone.to_dict()
     with pytest.raises(EvidenceError, match="rows on which the policy was chosen"):
         audit(policy, NEW, labels=NEW_LABELS)
-    seen, probabilities = observe(NEW, NEW_LABELS), policy.probabilities(NEW)
+    seen, probabilities = observe(NEW.with_observed(labels=NEW_LABELS)), policy.probabilities(NEW)
     for found in policy.problem.expand(seen.classes, seen.group_values):
         assert policy.expected(found.rule.excess, seen, probabilities=probabilities) <= 0
 

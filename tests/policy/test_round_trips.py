@@ -10,7 +10,6 @@ import pytest
 from bylaw import (
     BylawError,
     Evidence,
-    HeldOut,
     Policy,
     Problem,
     accepted,
@@ -123,7 +122,8 @@ def test_a_saved_policy_is_loaded_and_decides_alike(seed, tmp_path):
     problem = draw_problem(rng, classes)
     options = draw_options(rng, labels, groups)
     if "guarantee" in options:
-        options["held_out"] = HeldOut(*draw_rows(rng, 600, classes), largest_weight=2.0)
+        rows, seen, true = draw_rows(rng, 600, classes)
+        options["held_out"] = rows.with_observed(labels=seen, true_groups=true, largest_weight=2.0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

@@ -159,7 +159,7 @@ def test_observed_sums_are_those_of_dense_features(name, seen):
     if seen == "some":
         labels[rng.random(N) < 0.5] = np.nan
     problem = PROBLEMS[name]
-    form, rows = compile_problem(problem, evidence), observe(evidence, labels)
+    form, rows = compile_problem(problem, evidence), observe(evidence.with_observed(labels=labels))
     rates = compile_observed(problem, form, rows)
     dual = attach_observed(Dual(form, make_blocks(form, evidence), 20.0), rates, rows)
     multipliers = rng.exponential(0.3, dual.n_rules)

@@ -30,7 +30,7 @@ def draw_rows():
 
 P, GROUP, LABELS, WEIGHTS, LAW, OLD = draw_rows()
 DECISIONS = make_action_space("reject", (0, 1, 2), "reject")
-SEEN = observe(Evidence(P, groups={"g": GROUP}, references={"old": OLD}, weights=WEIGHTS), LABELS)
+SEEN = observe(Evidence(P, groups={"g": GROUP}, references={"old": OLD}, weights=WEIGHTS, labels=LABELS))
 
 # Each rate with the same written out for rows i, of which some may be drawn several times.
 RATES = {

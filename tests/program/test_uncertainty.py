@@ -19,7 +19,11 @@ from helpers.generated_rows import Rows
 def test_all_rules_at_once_as_one_at_a_time():
     rows, rng = Rows(n=700, K=3, S=2), np.random.default_rng(0)
     evidence = rows.evidence(weights=rng.exponential(size=700))
-    seen = observe(evidence, rng.integers(0, 3, 700), {"hidden": rng.integers(0, 2, 700)})
+    seen = observe(
+        evidence.with_observed(
+            labels=rng.integers(0, 3, 700), true_groups={"hidden": rng.integers(0, 2, 700)}
+        )
+    )
     rules = [demographic_parity("hidden", tol=0.05), equalized_odds("known", tol=0.1), rejected() <= 0.1]
     problem = Problem(error(), [*rules, error().given(known=0) <= 0.4])
     form = compile_problem(problem, evidence)

@@ -11,7 +11,6 @@ import pytest
 from bylaw import (
     Evidence,
     EvidenceError,
-    HeldOut,
     OptionError,
     Policy,
     PolicyFileError,
@@ -129,22 +128,22 @@ def test_labels_and_hidden_groups_are_passed_with_the_rows():
     )
     fit, fit_y, fit_sex = people(4000, 0, known=False)
     held, held_y, held_sex = people(4000, 1, known=False)
-    rows = HeldOut(held, labels=held_y, groups={"sex": held_sex})
+    rows = held.with_observed(labels=held_y, true_groups={"sex": held_sex})
     policy = guaranteed(problem, fit, rows, labels=fit_y, groups={"sex": fit_sex})
     fresh, labels, sex = people(50_000, 2, known=False)
     found = audit(policy, fresh, labels=labels, groups={"sex": sex})
     assert all(rule.excess <= 0 for rule in found.rules)
     with pytest.raises(EvidenceError, match="cannot test 'error"):
-        guaranteed(problem, fit, HeldOut(held, groups={"sex": held_sex}))
+        guaranteed(problem, fit, held.with_observed(true_groups={"sex": held_sex}))
     with pytest.raises(EvidenceError, match="only probabilities"):
-        guaranteed(problem, fit, HeldOut(held, labels=held_y))
+        guaranteed(problem, fit, held.with_observed(labels=held_y))
 
 
 def test_too_few_rows_say_which_rule_and_how_many_it_would_take():
     with pytest.raises(UncertifiedError, match="held-out rows would do") as caught:
         guaranteed(
             Problem(error(), [error() <= 0.31 * accepted(), rejected() <= 0.2]),
-            held=HeldOut(HELD.rows(slice(0, 300)), HELD_Y[:300]),
+            held=HELD.rows(slice(0, 300)).with_observed(labels=HELD_Y[:300]),
         )
     failed = caught.value
     assert failed.rule in ("error() <= 0.31 * accepted()", "rejected() <= 0.2")
@@ -158,7 +157,8 @@ def test_a_model_that_is_wrong_cannot_be_certified_and_more_rows_do_not_help():
     held, labels, _ = people(4000, 5, tilt=-2.5)
     with pytest.raises(UncertifiedError, match="missed or just met"):
         guaranteed(
-            Problem(error(), [error() <= 0.32 * accepted(), rejected() <= 0.2]), held=HeldOut(held, labels)
+            Problem(error(), [error() <= 0.32 * accepted(), rejected() <= 0.2]),
+            held=held.with_observed(labels=labels),
         )
 
 
@@ -195,9 +195,9 @@ def test_custom_costs_are_certified_within_their_limits():
     problem = Problem(error(), [custom("fee") <= 0.5])
     fit, held = rows(2000), rows(2000)
     with pytest.raises(EvidenceError, match="the range of 'fee' is not known") as caught:
-        guaranteed(problem, fit, HeldOut(held, outcomes={"fee": "known"}))
+        guaranteed(problem, fit, held.with_observed(outcomes={"fee": "known"}))
     assert caught.value.remedy == Remedy("pass_limits", "fee")
-    rows = HeldOut(held, limits={"fee": (0, 1)}, outcomes={"fee": "known"})
+    rows = held.with_observed(limits={"fee": (0, 1)}, outcomes={"fee": "known"})
     assert guaranteed(problem, fit, rows).certificate.p_value <= 0.05
 
 
@@ -220,7 +220,7 @@ def certify_unequal(n_held_out, seed, *rules):
     fit, labels = unequal(3000, 0)
     held, held_labels = unequal(n_held_out, seed)
     problem = Problem(error(), rules)
-    return guaranteed(problem, fit, HeldOut(held, held_labels), labels=labels).certificate
+    return guaranteed(problem, fit, held.with_observed(labels=held_labels), labels=labels).certificate
 
 
 @pytest.mark.slow

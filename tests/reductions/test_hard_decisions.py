@@ -15,7 +15,6 @@ from bylaw import (
     ConstrainedClassifier,
     Evidence,
     GuaranteeWarning,
-    HeldOut,
     OptionError,
     Policy,
     Problem,
@@ -87,7 +86,7 @@ def test_rules_hold_as_observed_with_a_margin_and_for_sets():
     for problem in (PARITY, sets):
         for options in ({"labels": labels}, {"labels": labels, "margin": 1.0}):
             policy = solve(problem, evidence, deterministic=True, **options)
-            assert excesses(policy, observe(evidence, labels), problem).max() <= 1e-6
+            assert excesses(policy, observe(evidence.with_observed(labels=labels)), problem).max() <= 1e-6
             assert max(policy.observed.values()) <= 1e-6
 
 
@@ -100,7 +99,7 @@ def test_a_certificate_is_about_hard_decisions():
         Evidence(np.random.default_rng(6).dirichlet([1, 1], 4000)),
         deterministic=True,
         guarantee="high_probability",
-        held_out=HeldOut(new),
+        held_out=new,
     )
     assert policy.certificate is not None
     assert policy.deterministic

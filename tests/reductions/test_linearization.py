@@ -177,7 +177,7 @@ def test_prices_and_summaries_speak_of_the_rule_as_stated(observed):
     assert [price.rule for price in policy.rule_prices] == list(stated)
     assert " precision('yes') <= " not in repr(policy)
     if observed:
-        rows = observe(evidence, labels)
+        rows = observe(evidence.with_observed(labels=labels))
         chances = policy.probabilities(evidence)
         for name, excess in policy.observed.items():
             measured = policy.expected(stated[name].excess, rows, probabilities=chances)

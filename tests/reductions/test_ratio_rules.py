@@ -9,7 +9,6 @@ import pytest
 
 from bylaw import (
     Evidence,
-    HeldOut,
     Problem,
     accepted,
     disparate_impact,
@@ -44,7 +43,7 @@ def make_correction(problem, evidence, labels):
     form = compile_problem(problem, evidence)
     dual = Dual(form, make_blocks(form, evidence), beta=20.0)
     options = {"rng": None, "callback": None, "run": partial(FullBatch(), tol=1e-6)}
-    rows = observe(evidence, labels)
+    rows = observe(evidence.with_observed(labels=labels))
     return Correction.prepare(problem, evidence, dual, rows, tol=1e-6, polish=False, **options)
 
 
@@ -60,11 +59,11 @@ def test_selective_error_is_certified_where_a_threshold_search_is(seed, sharpnes
         fit,
         labels=labels,
         guarantee="high_probability",
-        held_out=HeldOut(held, held_labels),
+        held_out=held.with_observed(labels=held_labels),
     )
     assert policy.certificate.p_value <= 0.05
     many, truth = scored(50_000, 7, sharpness)
-    rows, chances = observe(many, truth), policy.probabilities(many)
+    rows, chances = observe(many.with_observed(labels=truth)), policy.probabilities(many)
     assert policy.expected(SELECTIVE.excess, rows, probabilities=chances) <= 0
     assert policy.expected(accepted(), many) > 0.2  # the rule is not satisfied by deciding nothing
 
@@ -73,9 +72,9 @@ def test_selective_error_is_certified_where_a_threshold_search_is(seed, sharpnes
 def test_what_is_reported_is_in_terms_of_the_stated_rule():
     fit, labels = scored(3000, 1)
     held, held_labels = scored(1000, 2)  # few: without a margin they certify nothing
-    options = {"guarantee": "high_probability", "held_out": HeldOut(held, held_labels)}
+    options = {"guarantee": "high_probability", "held_out": held.with_observed(labels=held_labels)}
     policy = solve(Problem(rejected(), [SELECTIVE]), fit, labels=labels, **options)
-    rows, chances = observe(fit, labels), policy.probabilities(fit)
+    rows, chances = observe(fit.with_observed(labels=labels)), policy.probabilities(fit)
     observed = policy.expected(SELECTIVE.excess, rows, probabilities=chances)
     assert policy.observed[str(SELECTIVE)] == pytest.approx(observed, abs=1e-9)
     assert observed < -0.001
@@ -136,7 +135,11 @@ def test_deterministic_decisions_hold_ratios_by_hand_count(rules, guarantee):
     """Also where the objective does not begin with the feature that breaks ties."""
     fit, labels = scored(3000, 0, sharpness=2.0)
     held, held_labels = scored(3000, 1, sharpness=2.0)
-    options = {} if guarantee is None else {"held_out": HeldOut(held, held_labels), "guarantee": guarantee}
+    options = (
+        {}
+        if guarantee is None
+        else {"held_out": held.with_observed(labels=held_labels), "guarantee": guarantee}
+    )
     problem = Problem(error().given(label=1) + 0.3 * rejected(), rules)
     policy = solve(problem, fit, labels=labels, deterministic=True, **options)
     decisions = policy.probabilities(fit)

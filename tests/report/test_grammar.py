@@ -9,7 +9,6 @@ import pytest
 
 from bylaw import (
     Evidence,
-    HeldOut,
     Monitor,
     Problem,
     custom,
@@ -100,7 +99,7 @@ def test_small_reports_are_in_good_english(rules):
         rows = None
         if held is not None:
             new, seen = make_rows(held, 3)
-            rows = HeldOut(new, seen if labelled else None)
+            rows = new.with_observed(labels=seen if labelled else None)
         made = report(policy, evidence, labels=labels if labelled else None, held_out=rows, levels=2)
         assert find_mistakes(made.html) == [], (held, labelled)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bylaw import Evidence, HeldOut, Problem, audit, demographic_parity, error, explain, rejected, solve
+from bylaw import Evidence, Problem, audit, demographic_parity, error, explain, rejected, solve
 from bylaw.fitting.solve import solve_without_rules
 from bylaw.language.action_space import OptionSpace
 from bylaw.program.row_rates import list_free_options
@@ -202,7 +202,7 @@ def test_an_audit_has_all_three(case):
     assert found.cost_after == pytest.approx(after)
     numbers = f"{found.cost_before:.4g} with your model, {found.cost_without_rules:.4g} without rules"
     assert f"{numbers}, {found.cost_after:.4g} with rules" in str(found)
-    held = HeldOut(evidence, table.arrival.to_numpy())
+    held = evidence.with_observed(labels=table.arrival.to_numpy())
     html = report(policy, make_evidence(flights()), labels=flights().arrival, held_out=held, levels=0).html
     assert f"{round_number(found.cost_before)} with your model" in plain(read_section(html, "sign").words())
 
@@ -210,7 +210,9 @@ def test_an_audit_has_all_three(case):
 def test_the_studio_draws_the_same(case):
     _, table, taken = case
     rows = Session(
-        PROBLEM, make_evidence(table), labels=table.arrival.to_numpy(), solving={"calibrate": "auto"}
+        PROBLEM,
+        make_evidence(table).with_observed(labels=table.arrival.to_numpy()),
+        solving={"calibrate": "auto"},
     )
     rules = [{"text": str(rule), "on": True} for rule in PROBLEM.rules]
     asked = {"tab": "t", "number": 1, "minimize": str(PROBLEM.minimize), "rules": rules, "view": "observed"}

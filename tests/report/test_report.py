@@ -11,7 +11,6 @@ from bylaw import (
     ConvergenceWarning,
     Evidence,
     EvidenceError,
-    HeldOut,
     Monitor,
     OptionError,
     Policy,
@@ -278,7 +277,9 @@ def test_a_margin_is_kept_on_curves():
             for one in section(page, "frontier").all("p", class_="said")
         ]
         own = policy.expected(
-            error(), observe(evidence, labels), probabilities=policy.probabilities(evidence)
+            error(),
+            observe(evidence.with_observed(labels=labels)),
+            probabilities=policy.probabilities(evidence),
         )
         assert (
             {float(cost) for cost in costs} == {float(format_percent(own).split("\N{NO-BREAK SPACE}")[0])}
@@ -311,7 +312,7 @@ def test_weights_count():
     weights = np.random.default_rng(0).random(400)
     evidence = evidence.with_columns(weights=weights)
     policy = solve(Problem(error(), [demographic_parity("sex", tol=0.05)]), evidence)
-    cases = make_report_rows(policy, HeldOut(evidence, labels), held_out=False)
+    cases = make_report_rows(policy, evidence.with_observed(labels=labels), held_out=False)
     assert cases.measure(error()) == pytest.approx(
         np.average(1 - policy.probabilities(evidence)[np.arange(400), labels], weights=weights)
     )
@@ -336,7 +337,7 @@ def test_guessed_groups_are_as_observed_where_they_were_seen():
 
 def test_bars_of_an_audit_are_the_audits():
     policy, _, _, held_out = referring()
-    found = audit(policy, held_out.evidence, labels=held_out.labels)
+    found = audit(policy, held_out)
     bars = bound_rates(make_report_rows(policy, held_out, held_out=True), found)
     assert sorted(rule for bar in bars for rule in bar.rules) == sorted(rule.rule for rule in found.rules)
     for rule in found.rules:
@@ -357,7 +358,7 @@ def test_bars_of_an_audit_are_the_audits():
 def test_estimates_on_fitted_rows_are_those_of_an_audit():
     policy, evidence, labels, _ = referring()
     found = audit(policy, evidence, labels=labels, fitted_rows="estimate")
-    bars = bound_rates(make_report_rows(policy, HeldOut(evidence, labels), held_out=False), None)
+    bars = bound_rates(make_report_rows(policy, evidence.with_observed(labels=labels), held_out=False), None)
     for rule in found.rules:
         bar = next(bar for bar in bars if rule.rule in bar.rules)
         assert bar.track.estimate == pytest.approx(rule.estimate)
@@ -369,7 +370,7 @@ def test_pairs_of_groups_are_drawn_once():
     evidence, _, _ = people(300, seed=3)
     problem = Problem(error(), [demographic_parity("sex", tol=0.04, between="groups", labels=[1])])
     policy = solve(problem, evidence)
-    (bar,) = bound_rates(make_report_rows(policy, HeldOut(evidence), held_out=False), None)
+    (bar,) = bound_rates(make_report_rows(policy, evidence, held_out=False), None)
     assert (*bar.track[:2], len(bar.rules)) == (-0.04, 0.04, 2)
     gap = policy.expected(selected(1).given(sex="F") - selected(1).given(sex="M"), evidence)
     assert bar.track.estimate == pytest.approx(gap)
@@ -395,7 +396,7 @@ def test_a_broken_rule_is_said_to_be_broken():
     assert "estimated to be broken" in text
     assert format_percent(observed) in text
     new, seen, _ = people(900, seed=2)
-    text = parsed(report(policy, rows, held_out=HeldOut(new, 1 - seen), levels=0).html).words()
+    text = parsed(report(policy, rows, held_out=new.with_observed(labels=1 - seen), levels=0).html).words()
     assert "that at least one rule does not hold" in text
     assert "violated" in text
 
@@ -404,7 +405,7 @@ def test_rules_that_cannot_be_judged_are_said_to_be():
     rows, _, _ = people(400, seed=1)
     policy = solve(Problem(error(), [error() <= 0.3, rejected() <= 0.9]), rows)
     new, _, _ = people(400, seed=2)
-    text = parsed(report(policy, rows, held_out=HeldOut(new), levels=0).html).words()
+    text = parsed(report(policy, rows, held_out=new, levels=0).html).words()
     assert "not judged" in text
     assert "1 of 2\N{NO-BREAK SPACE}rates could not be judged at all" in text
     assert "nan" not in text
@@ -412,7 +413,7 @@ def test_rules_that_cannot_be_judged_are_said_to_be():
 
 def test_rows_of_others_are_called_so():
     policy, _, _, held_out = referring()
-    text = parsed(report(policy, held_out.evidence, levels=3).html).words()
+    text = parsed(report(policy, held_out.without_observed(), levels=3).html).words()
     assert "given to this report" in text
     assert "on which the policy was chosen, as predicted by" in text  # what the policy itself guarantees
 
@@ -454,7 +455,7 @@ def test_the_frontier_is_the_frontiers():
 
 def _curves():
     policy, evidence, _, _ = referring()
-    return trace_curves(make_report_rows(policy, HeldOut(evidence), held_out=False), 7, None).curves
+    return trace_curves(make_report_rows(policy, evidence, held_out=False), 7, None).curves
 
 
 def test_curves_reach_from_tight_to_free():
@@ -569,9 +570,9 @@ def test_a_certificate_and_an_undecided_audit_do_not_contradict_each_other():
     evidence, _, _ = people(3000, seed=0)
     proof, seen, _ = people(4000, seed=1)
     problem = Problem(error(), [rejected() <= 0.1])
-    policy = solve(problem, evidence, guarantee="high_probability", held_out=HeldOut(proof, seen))
+    policy = solve(problem, evidence, guarantee="high_probability", held_out=proof.with_observed(labels=seen))
     few, outcome, _ = people(300, seed=2)
-    page = parsed(report(policy, evidence, held_out=HeldOut(few, outcome), levels=0).html)
+    page = parsed(report(policy, evidence, held_out=few.with_observed(labels=outcome), levels=0).html)
     assert (
         "4,000\N{NO-BREAK SPACE}held-out cases certified that all rules hold together"
         in section(page, "summary").words()
@@ -604,7 +605,7 @@ def test_ratios_are_shown_as_ratios():
     held, held_labels, _ = people(3000, 1)
     rules = [disparate_impact("sex", ratio=0.8, labels=[1]), error() <= 0.3 * accepted(), rejected() <= 0.2]
     policy = solve(Problem(error(), rules), evidence, labels=labels)
-    made = report(policy, evidence, held_out=HeldOut(held, labels=held_labels), levels=0)
+    made = report(policy, evidence, held_out=held.with_observed(labels=held_labels), levels=0)
     kept = section(parsed(made.html), "kept").words().replace("\N{NO-BREAK SPACE}", " ")
     found = {rule.rule: rule for rule in audit(policy, held, labels=held_labels).rules}
     ratio = found["selected(1).given(sex='F') >= 0.8 * selected(1).given(sex='M')"]
@@ -624,7 +625,7 @@ def test_calibration_needs_labels_and_uses_them():
     tree = section(parsed(page_of("audited")), "calibration")
     _, _, _, held_out = referring()
     rows = {row[0]: row for row in tables(tree)["Predicted and observed shares, worst first"][1:]}
-    predicted = held_out.evidence.probabilities[:, 1].mean()
+    predicted = held_out.probabilities[:, 1].mean()
     assert rows["label “1”"][1:3] == [format_percent(predicted), format_percent(held_out.labels.mean())]
     (plot,) = tree.all("figure")
     assert len(plot.all("circle")) == 10
@@ -712,7 +713,7 @@ def test_undecided_rules_are_told_with_their_estimates():
     new, seen, _ = people(120, seed=3)
     inside = solve(Problem(error(), [rejected() <= 0.1, selected(1) >= 0.45]), evidence)
     for one, few, outside in ((policy, (new, seen), True), (inside, (new, seen), False)):
-        rows = HeldOut(*few)
+        rows = few[0].with_observed(labels=few[1])
         rates = bound_rates(make_report_rows(one, rows, held_out=True), audit(one, few[0], labels=few[1]))
         missed = sum(rate.slack < 0 for rate in rates)
         assert bool(missed) == outside, [rate.slack for rate in rates]
@@ -836,13 +837,15 @@ def test_names_of_rows_and_words_of_the_field():
 
 
 def test_bad_arguments_are_refused():
-    policy, evidence, labels, held_out = referring()
+    policy, evidence, labels, _ = referring()
     with pytest.raises(OptionError, match="takes a Policy"):
         report(evidence, policy)
-    with pytest.raises(OptionError, match="HeldOut"):
-        report(policy, evidence, held_out=held_out.evidence)
+    with pytest.raises(EvidenceError, match="passed as Evidence"):
+        report(policy, evidence, held_out=labels)
+    with pytest.raises(OptionError, match="labels must be given once"):
+        report(policy, evidence.with_observed(labels=labels), labels=labels)
     with pytest.raises(EvidenceError, match="cannot certify"):
-        report(policy, evidence, held_out=HeldOut(evidence, labels))
+        report(policy, evidence, held_out=evidence.with_observed(labels=labels))
     for levels in (1, -3, 2.5, True, 10**6):
         with pytest.raises(OptionError, match="levels"):
             report(policy, evidence, levels=levels)
@@ -915,7 +918,7 @@ def test_sizes_of_sets_are_those_of_every_possible_set():
     rng = np.random.default_rng(7)
     evidence = Evidence(rng.dirichlet(np.full(7, 2.0), 60))
     policy = solve(Problem(size(), [miscoverage() <= 0.1]), evidence, beta=5.0)
-    rows = make_report_rows(policy, HeldOut(evidence), held_out=False)
+    rows = make_report_rows(policy, evidence, held_out=False)
     expected = np.zeros(6)
     for members in itertools.product([0, 1], repeat=7):
         chances = np.where(members, rows.probabilities, 1 - rows.probabilities)
@@ -927,7 +930,7 @@ def test_rates_are_listed_from_the_most_violated_to_the_safest():
     policy, evidence, labels, _ = referring()
     rules = [error() <= level for level in (0.9, 0.01, 0.2)] + [rejected() <= 0.99, selected(1) >= 0.9]
     stated = replace(policy, problem=Problem(error(), rules))
-    bars = bound_rates(make_report_rows(stated, HeldOut(evidence, labels), held_out=False), None)
+    bars = bound_rates(make_report_rows(stated, evidence.with_observed(labels=labels), held_out=False), None)
     slack = {"error()": 0.01 - policy.expected(error(), evidence, labels=labels)}
     slack["rejected()"] = 0.99 - policy.expected(rejected(), evidence)
     slack["selected(1)"] = policy.expected(selected(1), evidence) - 0.9

@@ -51,7 +51,7 @@ def test_it_names_who_what_and_when():
         "The undersigned has read this report",
     ):
         assert part in text, part
-    found = audit(policy, held_out.evidence, labels=held_out.labels)
+    found = audit(policy, held_out)
     verdicts = [str(rule.verdict) for rule in found.rules]
     (counted,) = re.findall(rf"Of {len(verdicts)} single rules: (.*?)\.", text)
     expected = {verdict: str(verdicts.count(verdict)) for verdict in set(verdicts)}

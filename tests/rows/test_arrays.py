@@ -66,29 +66,29 @@ def test_columns_beside_an_array_are_compared_with_each_other():
         Evidence(P, costs={"a": pandas.DataFrame(P, index=INDEX), "b": pandas.DataFrame(P)})
     evidence = Evidence(P, groups={"sex": sex})
     with pytest.raises(EvidenceError, match=r"labels and groups\['sex'\] have different"):
-        observe(evidence, pandas.Series([0, 1, 1]))
+        observe(evidence.with_observed(labels=pandas.Series([0, 1, 1])))
 
 
 def test_what_was_observed_is_compared_with_the_evidence_and_among_itself():
     labels, sex = pandas.Series([0, 1, None]), pandas.Series(["F", "M", "F"], index=INDEX)
     with pytest.raises(EvidenceError, match=r"groups\['sex'\] and labels have different"):
-        observe(Evidence(P), labels, {"sex": sex})
+        observe(Evidence(P, labels=labels, true_groups={"sex": sex}))
     with pytest.raises(EvidenceError, match="propensity_weights and labels have different"):
-        observe(Evidence(P), labels, propensity_weights=pandas.Series([1.0, 1, 1], index=INDEX))
+        observe(Evidence(P, labels=labels, propensity_weights=pandas.Series([1.0, 1, 1], index=INDEX)))
     with pytest.raises(EvidenceError, match="labels and probabilities have different"):
-        observe(Evidence(pandas.DataFrame(P, index=INDEX)), labels)
+        observe(Evidence(pandas.DataFrame(P, index=INDEX), labels=labels))
 
 
 def test_what_costs_turned_out_to_be_is_compared_too():
     with pytest.raises(EvidenceError, match=r"outcomes\['usd'\] and probabilities have different"):
-        observe(Evidence(pandas.DataFrame(P, index=INDEX)), outcomes={"usd": pandas.DataFrame(P)})
+        observe(Evidence(pandas.DataFrame(P, index=INDEX), outcomes={"usd": pandas.DataFrame(P)}))
 
 
 def test_some_of_the_rows_keep_their_part_of_the_index():
     part = Evidence(pandas.DataFrame(P, index=INDEX)).rows(np.array([2, 0]))
-    assert observe(part, pandas.Series([0, 1], index=[9, 4])).observed == {"label"}
+    assert observe(part.with_observed(labels=pandas.Series([0, 1], index=[9, 4]))).observed == {"label"}
     with pytest.raises(EvidenceError, match="different indexes"):
-        observe(part, pandas.Series([0, 1], index=[4, 7]))
+        observe(part.with_observed(labels=pandas.Series([0, 1], index=[4, 7])))
 
 
 def test_libraries_without_an_index_and_equal_indexes_of_other_types():

@@ -117,7 +117,7 @@ def test_copies_and_pickles_are_whole_and_frozen():
 def test_rows_as_observed_are_not_decided_on():
     evidence = Evidence(P)
     policy = solve(Problem(error(), [rejected() <= 0.5]), evidence)
-    observed = observe(evidence, labels=[1, 0, 1])
+    observed = observe(evidence.with_observed(labels=[1, 0, 1]))
     assert not isinstance(observed, Evidence)
     for act in (
         policy.probabilities,

@@ -42,7 +42,7 @@ def test_sums_of_parts_give_the_frequency_of_all_rows(event, weighted):
 @pytest.mark.parametrize("event", EVENTS)
 def test_observed_rows(event):
     labels = np.random.default_rng(1).integers(3, size=500)
-    seen = observe(ROWS.evidence(), labels, {"hidden": ROWS.group})
+    seen = observe(ROWS.evidence().with_observed(labels=labels, true_groups={"hidden": ROWS.group}))
     margins = Margins.of(seen, ["known", "hidden"])
     assert margins.frequency(event) == pytest.approx(seen.frequency(event))
 

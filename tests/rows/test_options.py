@@ -61,11 +61,11 @@ def test_rows_without_classes():
             r"Name decisions that are no classes: options=\[...\]",
         ),
         (
-            lambda: observe(Evidence(costs={"w": W}, options=["a", "b"]), labels=["a", "b"]),
+            lambda: observe(Evidence(costs={"w": W}, options=["a", "b"], labels=["a", "b"])),
             "no classes, only",
         ),
         (
-            lambda: observe(Evidence(costs={"w": W}, options=["a", "b"]), groups={"g": [1]}),
+            lambda: observe(Evidence(costs={"w": W}, options=["a", "b"], true_groups={"g": [1]})),
             "has 1 rows, but costs has 2",
         ),
     ],
@@ -77,7 +77,7 @@ def test_bad_rows_are_refused(build, message):
 
 def test_groups_that_some_rows_show():
     rows = Evidence(costs={"w": np.ones((4, 2))}, options=["a", "b"])
-    seen = observe(rows, groups={"g": ["u", "v", None, "u"]})
+    seen = observe(rows.with_observed(true_groups={"g": ["u", "v", None, "u"]}))
     chance = seen.event_probability((("g", "u"),))
     assert chance.mean() == pytest.approx(2 / 3)
     assert chance[2] == pytest.approx(2 / 3)  # of the row that does not show it: the share among the others

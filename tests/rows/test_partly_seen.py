@@ -57,7 +57,7 @@ def measure(rate, rows, x):
 @pytest.fixture(scope="module")
 def truth():
     x, s, y = draw_people(400_000, np.random.default_rng(1))
-    rows = observe(predict(x), y, {"s": s})
+    rows = observe(predict(x).with_observed(labels=y, true_groups={"s": s}))
     return {name: measure(rate, rows, x) for name, rate in RATES.items()}
 
 
@@ -69,10 +69,11 @@ def simulate(repeats, see, n_rows=2000, propensity_weights=None):
         x, s, y = draw_people(n_rows, rng)
         label, group = see(x, rng)
         rows = observe(
-            predict(x),
-            np.where(label, y, np.nan),
-            {"s": np.ma.MaskedArray(s, mask=~group)},
-            None if propensity_weights is None else propensity_weights(x),
+            predict(x).with_observed(
+                labels=np.where(label, y, np.nan),
+                true_groups={"s": np.ma.MaskedArray(s, mask=~group)},
+                propensity_weights=None if propensity_weights is None else propensity_weights(x),
+            )
         )
         estimates.append([measure(rate, rows, x) for rate in RATES.values()])
         errors.append([standard_error(rate, rows, decide(x), SPACE) for rate in RATES.values()])
@@ -132,10 +133,10 @@ def test_unseen_rows_narrow_a_rate_that_is_predicted_well():
     for _ in range(100):
         x, _, y = draw_people(2000, rng)
         shown = rng.random(2000) < 0.1
-        rows = observe(predict(x), np.where(shown, y, np.nan))
+        rows = observe(predict(x).with_observed(labels=np.where(shown, y, np.nan)))
         estimates.append(measure(error(), rows, x))
         few = np.flatnonzero(shown)
-        alone.append(measure(error(), observe(predict(x[few]), y[few]), x[few]))
+        alone.append(measure(error(), observe(predict(x[few]).with_observed(labels=y[few])), x[few]))
     assert np.std(estimates) < 0.9 * np.std(alone)
 
 
@@ -148,8 +149,8 @@ def make_rows(n_rows=400, share=0.3, seed=0, weights=False):
 
 def test_rates_with_everything_seen_are_as_before():
     _, s, y, _, evidence = make_rows(weights=True)
-    plain = observe(evidence, y, {"s": s})
-    objects = observe(evidence, y.astype(object), {"s": s.astype(object)})
+    plain = observe(evidence.with_observed(labels=y, true_groups={"s": s}))
+    objects = observe(evidence.with_observed(labels=y.astype(object), true_groups={"s": s.astype(object)}))
     assert plain.partly is None
     assert objects.partly is None
     for rows in (plain, objects):
@@ -173,8 +174,12 @@ def test_rates_with_everything_seen_are_as_before():
 )
 def test_missing_in_every_spelling(spell):
     _, s, y, shown, evidence = make_rows(60)
-    first = observe(evidence, np.where(shown, y, np.nan), {"s": np.where(shown, s, np.nan)})
-    rows = observe(evidence, spell(y, shown), {"s": spell(s, shown)})
+    first = observe(
+        evidence.with_observed(
+            labels=np.where(shown, y, np.nan), true_groups={"s": np.where(shown, s, np.nan)}
+        )
+    )
+    rows = observe(evidence.with_observed(labels=spell(y, shown), true_groups={"s": spell(s, shown)}))
     assert rows.seen["label"].tolist() == rows.seen["s"].tolist() == shown.tolist()
     for event in ((("label", 1),), (("s", 1),), (("label", 1), ("s", 0))):
         assert rows.event_probability(event) == pytest.approx(first.event_probability(event))
@@ -184,7 +189,11 @@ def test_missing_text():
     probabilities = [[0.7, 0.3], [0.2, 0.8], [0.5, 0.5]]
     evidence = Evidence(probabilities, classes=["no", "yes"], groups={"d": {"a": [0.5] * 3, "b": [0.5] * 3}})
     for labels in (["no", None, "yes"], ["no", np.nan, "yes"], pl.Series(["no", None, "yes"])):
-        rows = observe(evidence, labels, {"d": pd.Series(["a", "b", None], dtype="string")})
+        rows = observe(
+            evidence.with_observed(
+                labels=labels, true_groups={"d": pd.Series(["a", "b", None], dtype="string")}
+            )
+        )
         assert rows.event_probability((("label", "yes"),)) == pytest.approx([-0.15, 0.8, 1.25])
         assert rows.event_probability((("d", "b"),)) == pytest.approx([-0.25, 1.25, 0.5])
 
@@ -192,23 +201,27 @@ def test_missing_text():
 def test_an_unknown_label_is_named_and_missing_ones_are_not():
     _, _, _, _, evidence = make_rows(4)
     with pytest.raises(EvidenceError, match="labels: 2 in row 2 is not a class"):
-        observe(evidence, [0, None, 2, None])
+        observe(evidence.with_observed(labels=[0, None, 2, None]))
     with pytest.raises(EvidenceError, match=r"values without probabilities: \['7'\]"):
-        observe(evidence, groups={"s": [7, None, 1, 0]})
+        observe(evidence.with_observed(true_groups={"s": [7, None, 1, 0]}))
 
 
 def test_what_no_row_shows_counts_as_not_given():
     _, _, _, _, evidence = make_rows(5)
-    rows = observe(evidence, [None] * 5, {"s": [np.nan] * 5})
+    rows = observe(evidence.with_observed(labels=[None] * 5, true_groups={"s": [np.nan] * 5}))
     assert rows.partly is None
     assert rows.unseen == {"label", "s"}
     assert rows.event_probability((("label", 1),)) == pytest.approx(evidence.probabilities[:, 1])
-    assert observe(evidence, [0, 1, 1, 0, None]).unseen == {"s"}
+    assert observe(evidence.with_observed(labels=[0, 1, 1, 0, None])).unseen == {"s"}
 
 
 def test_parts_of_the_rows_keep_what_each_counts():
     _, s, y, shown, evidence = make_rows(weights=True)
-    rows = observe(evidence, np.where(shown, y, np.nan), {"s": np.where(shown, s, np.nan)})
+    rows = observe(
+        evidence.with_observed(
+            labels=np.where(shown, y, np.nan), true_groups={"s": np.where(shown, s, np.nan)}
+        )
+    )
     event = (("label", 1), ("s", 1))
     whole = rows.event_probability(event)
     assert rows.event_probability(event, slice(3, None, 7)) == pytest.approx(whole[3::7])
@@ -227,7 +240,11 @@ def test_parts_of_the_rows_keep_what_each_counts():
 def test_labels_of_a_group_add_up_to_the_group_whichever_rows_show_them():
     x, s, y, shown, evidence = make_rows()
     label = np.random.default_rng(5).random(len(x)) < 0.5
-    rows = observe(evidence, np.where(label, y, np.nan), {"s": np.where(shown, s, np.nan)})
+    rows = observe(
+        evidence.with_observed(
+            labels=np.where(label, y, np.nan), true_groups={"s": np.where(shown, s, np.nan)}
+        )
+    )
     total = sum(rows.event_probability((("label", k), ("s", 1))) for k in (0, 1))
     assert total == pytest.approx(rows.event_probability((("s", 1),)))
 
@@ -236,12 +253,12 @@ def test_only_one_of_label_and_group_has_missing_values():
     x, s, y, shown, evidence = make_rows(weights=True)
     weights = evidence.weights
     rho = np.average(shown, weights=weights)
-    group = observe(evidence, y, {"s": np.where(shown, s, np.nan)})
+    group = observe(evidence.with_observed(labels=y, true_groups={"s": np.where(shown, s, np.nan)}))
     given = evidence.joint["s"][np.arange(len(x)), 1, y] / evidence.probabilities[np.arange(len(x)), y]
     predicted = np.where(y == 1, given, 0)
     wanted = predicted + shown / rho * ((s == 1) & (y == 1)) - shown / rho * predicted
     assert group.event_probability((("label", 1), ("s", 1))) == pytest.approx(wanted)
-    label = observe(evidence, np.where(shown, y, np.nan), {"s": s})
+    label = observe(evidence.with_observed(labels=np.where(shown, y, np.nan), true_groups={"s": s}))
     joint = evidence.joint["s"][np.arange(len(x)), s]
     predicted = (s == 1) * joint[:, 1] / joint.sum(axis=1)
     wanted = predicted + shown / rho * ((s == 1) & (y == 1)) - shown / rho * predicted
@@ -258,11 +275,13 @@ def test_intersections_of_which_one_attribute_is_missing():
         np.full((n, 2), 0.5), groups={("s", "r"): {pair: cells[:, i] for i, pair in enumerate(pairs)}}
     )
     s, r, shown = rng.choice(["F", "M"], n), rng.integers(0, 2, n), rng.random(n) < 0.5
-    rows = observe(evidence, groups={"s": s, "r": np.where(shown, r, np.nan)})
+    rows = observe(evidence.with_observed(true_groups={"s": s, "r": np.where(shown, r, np.nan)}))
     given = np.where(s == "F", cells[:, 1] / cells[:, :2].sum(axis=1), 0)
     wanted = given + shown / shown.mean() * (((s == "F") & (r == 1)) - given)
     assert rows.event_probability((("r", 1), ("s", "F"))) == pytest.approx(wanted)
-    both = observe(evidence, groups={"s": np.where(shown, s, None), "r": np.where(shown, r, np.nan)})
+    both = observe(
+        evidence.with_observed(true_groups={"s": np.where(shown, s, None), "r": np.where(shown, r, np.nan)})
+    )
     wanted = cells[:, 1] + shown / shown.mean() * (((s == "F") & (r == 1)) - cells[:, 1])
     assert both.event_probability((("r", 1), ("s", "F"))) == pytest.approx(wanted)
 
@@ -271,7 +290,11 @@ def test_sources_multiply_what_was_seen():
     x, s, y, shown, evidence = make_rows()
     costs = np.random.default_rng(0).random((len(x), 2))
     evidence = evidence.with_columns(references={"old": (x > 0).astype(int)}, costs={"visit": costs})
-    rows = observe(evidence, np.where(shown, y, np.nan), {"s": np.where(shown, s, np.nan)})
+    rows = observe(
+        evidence.with_observed(
+            labels=np.where(shown, y, np.nan), true_groups={"s": np.where(shown, s, np.nan)}
+        )
+    )
     rate = disagreement("old").given(s=1) + custom("visit").given(label=1)
     group, label = rows.event_probability((("s", 1),)), rows.event_probability((("label", 1),))
     chance = decide(x)
@@ -285,7 +308,7 @@ def test_sources_multiply_what_was_seen():
 def test_a_group_of_which_the_evidence_knows_nothing_has_its_share_among_the_rows_that_show_it():
     _, s, y, shown, _ = make_rows(weights=True)
     evidence = make_rows(weights=True)[4].with_columns(groups={}, joint={})
-    rows = observe(evidence, y, {"s": np.where(shown, s, np.nan)})
+    rows = observe(evidence.with_observed(labels=y, true_groups={"s": np.where(shown, s, np.nan)}))
     share = np.average(s[shown], weights=evidence.weights[shown])
     assert measure_frequency((("s", 1),), rows) == pytest.approx(share)
     both = np.average((s * y)[shown], weights=evidence.weights[shown])
@@ -296,11 +319,13 @@ def test_an_event_that_was_hardly_seen():
     evidence = Evidence(
         [[0.9, 0.1]] * 4, groups={"s": {"a": [0.9, 0.1, 0.1, 0.1], "b": [0.1, 0.9, 0.9, 0.9]}}
     )
-    rows = observe(evidence, groups={"s": ["b", None, None, None]})
+    rows = observe(evidence.with_observed(true_groups={"s": ["b", None, None, None]}))
     assert rows.event_probability((("s", "a"),)).mean() < 0
     with pytest.raises(EvidenceError, match=r"s='a', hardly any of which was seen"):
         compile_problem(Problem(error(), [selected(1).given(s="a") <= 0.2]), rows)
-    apart = observe(make_rows(4)[4], [0, None, None, 1], {"s": [None, 0, 1, None]})
+    apart = observe(
+        make_rows(4)[4].with_observed(labels=[0, None, None, 1], true_groups={"s": [None, 0, 1, None]})
+    )
     with pytest.raises(EvidenceError, match="label and s, and no row with weight shows both"):
         apart.event_probability((("label", 1), ("s", 1)))
 
@@ -309,7 +334,7 @@ def test_weights_of_being_seen():
     _, _, y, _, evidence = make_rows(6)
     labels = [0, 1, None, None, 1, None]
     weights = [2.0, 1.0, None, np.nan, 4.0, None]
-    rows = observe(evidence, labels, propensity_weights=weights)
+    rows = observe(evidence.with_observed(labels=labels, propensity_weights=weights))
     r = np.array([2, 1, 0, 0, 4, 0]) / (7 / 6)
     p = evidence.probabilities[:, 1]
     assert rows.event_probability((("label", 1),)) == pytest.approx(p + r * ([0, 1, 0, 0, 1, 0] - p))
@@ -317,22 +342,26 @@ def test_weights_of_being_seen():
     assert rows.seen_share((("label", 1),)) == 0.5
     for wrong in ([1, 1, 1, 1, 0, 1], [1, np.nan, 1, 1, 1, 1], [1, np.inf, 1, 1, 1, 1]):
         with pytest.raises(EvidenceError, match="finite and positive"):
-            observe(evidence, labels, propensity_weights=wrong)
+            observe(evidence.with_observed(labels=labels, propensity_weights=wrong))
     with pytest.raises(EvidenceError, match="must be numbers"):
-        observe(evidence, labels, propensity_weights=list("abcdef"))
+        observe(evidence.with_observed(labels=labels, propensity_weights=list("abcdef")))
     with pytest.raises(OptionError, match="no label or group is missing"):
-        observe(evidence, y, propensity_weights=np.ones(6))
+        observe(evidence.with_observed(labels=y, propensity_weights=np.ones(6)))
 
 
 def test_rows_restricted_to_those_that_show_something():
     x, s, y, shown, evidence = make_rows(weights=True)
     label = np.random.default_rng(5).random(len(x)) < 0.5
-    rows = observe(evidence, np.where(label, y, np.nan), {"s": np.where(shown, s, np.nan)})
+    rows = observe(
+        evidence.with_observed(
+            labels=np.where(label, y, np.nan), true_groups={"s": np.where(shown, s, np.nan)}
+        )
+    )
     both = np.flatnonzero(label & shown)
     found, places = rows.restrict_with_places(["label", "s"])
     assert places.tolist() == both.tolist()
     assert found.partly is None
-    plain = observe(evidence.rows(both), y[both], {"s": s[both]})
+    plain = observe(evidence.rows(both).with_observed(labels=y[both], true_groups={"s": s[both]}))
     event = (("label", 1), ("s", 1))
     assert found.event_probability(event).tolist() == plain.event_probability(event).tolist()
     assert found.weights.tolist() == plain.weights.tolist()
@@ -344,8 +373,8 @@ def test_rows_restricted_to_those_that_show_something():
 
 def test_groups_that_are_known_in_part_come_encoded_too():
     _, s, _, shown, evidence = make_rows(50)
-    plain = observe(evidence, groups={"s": np.where(shown, s, np.nan)})
+    plain = observe(evidence.with_observed(true_groups={"s": np.where(shown, s, np.nan)}))
     partly = PartlyKnownGroup(KnownGroup((0, 1), np.where(shown, s, 0)), shown)
-    assert observe(evidence, groups={"s": partly}).event_probability((("s", 1),)) == pytest.approx(
-        plain.event_probability((("s", 1),))
-    )
+    assert observe(evidence.with_observed(true_groups={"s": partly})).event_probability(
+        (("s", 1),)
+    ) == pytest.approx(plain.event_probability((("s", 1),)))

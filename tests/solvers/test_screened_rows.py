@@ -91,7 +91,7 @@ def test_a_softer_policy_is_looked_at_on_all_rows():
 def test_observed_moments():
     evidence = ROWS.evidence()
     labels = np.random.default_rng(2).integers(3, size=4000)
-    problem, seen = PROBLEMS["odds"], observe(evidence, labels)
+    problem, seen = PROBLEMS["odds"], observe(evidence.with_observed(labels=labels))
     form = compile_problem(problem, evidence)
     dual = Dual(form, make_blocks(form, evidence), 1.0)
     dual = attach_observed(

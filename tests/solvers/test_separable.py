@@ -129,7 +129,7 @@ def test_sums_over_labels_are_those_of_a_pass_over_rows(problem, weighted, monke
     monkeypatch.setattr(separable, "TILE_BYTES", 2**12)  # many tiles
     evidence = make_evidence(weighted=weighted)
     labels = np.random.default_rng(2).integers(0, 6, len(evidence))
-    dual, rows = make_dual(problem, evidence), observe(evidence, labels, None)
+    dual, rows = make_dual(problem, evidence), observe(evidence.with_observed(labels=labels))
     rates = compile_observed(problem, dual.form, rows)
     dual = attach_observed(dual, rates, rows)
     rules = find_rules(6, dual.form.couplings, rates.couplings)

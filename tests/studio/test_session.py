@@ -81,7 +81,7 @@ CASES = {  # what is minimised, rules with levels, the range of the levels, deci
 def test_a_warm_answer_is_the_cold_one(case, view):
     minimize, rules, ranges, decisions = CASES[case]
     evidence, labels = three_classes()
-    session = Session(Problem(minimize, decisions=decisions), evidence, labels)
+    session = Session(Problem(minimize, decisions=decisions), evidence.with_observed(labels=labels))
     rng = np.random.default_rng(1)
     levels = [rng.uniform(*ends) for ends in ranges]
     for _ in range(4 if view == "predicted" else 2):
@@ -108,7 +108,9 @@ def test_each_rule_is_shown_by_its_worst_group(case, view, deterministic):
     minimize, rules, ranges, decisions = CASES[case]
     evidence, labels = three_classes(1500)
     session = Session(
-        Problem(minimize, decisions=decisions), evidence, labels, solving={"deterministic": deterministic}
+        Problem(minimize, decisions=decisions),
+        evidence.with_observed(labels=labels),
+        solving={"deterministic": deterministic},
     )
     texts = [rule.format(ends[1]) for rule, ends in zip(rules, ranges, strict=True)]
     found = ask(session, texts, minimize, view)
@@ -118,7 +120,7 @@ def test_each_rule_is_shown_by_its_worst_group(case, view, deterministic):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GuaranteeWarning)
         cold = solve(problem, evidence, **outcomes, deterministic=deterministic)
-    rows, taken = observe(evidence, outcomes.get("labels"), None), cold.probabilities(evidence)
+    rows, taken = observe(evidence.with_observed(labels=outcomes.get("labels"))), cold.probabilities(evidence)
     singles = problem.expand(evidence.classes, evidence.group_values, cold.action_space.options)
     excesses = np.full(len(texts), -np.inf)
     for single in singles:
@@ -147,7 +149,7 @@ def test_the_second_answer_begins_where_the_first_ended():
 def test_the_first_answer_states_what_there_is():
     evidence, labels, _ = people(500, 0)
     problem = Problem("error()", [rule.format(0.1) for rule in RULES])
-    start = Session(problem, evidence, labels, title="Referrals").start()
+    start = Session(problem, evidence.with_observed(labels=labels), title="Referrals").start()
     assert start["title"] == "Referrals"
     assert (start["rows"], start["classes"], start["actions"]) == (500, [0, 1], [0, 1, "reject"])
     assert start["groups"] == {"sex": ["F", "M"]}
@@ -161,7 +163,7 @@ def test_the_first_answer_states_what_there_is():
 
 def test_numbers_are_those_of_counts_by_hand():
     evidence, labels, sex = people(2000, 3)
-    session = Session(Problem("error()"), evidence, labels)
+    session = Session(Problem("error()"), evidence.with_observed(labels=labels))
     found = ask(session, [RULES[0].format(0.03), RULES[1].format(0.15)], view="observed")
     policy = solve(
         Problem("error()", [RULES[0].format(0.03), RULES[1].format(0.15)]), evidence, labels=labels
@@ -208,7 +210,7 @@ def test_numbers_are_those_of_counts_by_hand():
 def test_the_interval_of_a_ratio_is_in_the_unit_of_the_ratio():
     evidence, labels, _ = people(2000, 3)
     rules = ["error() <= 0.25 * accepted()", "rejected() <= 0.4"]
-    found = ask(Session(Problem("error()"), evidence, labels), rules, view="observed")
+    found = ask(Session(Problem("error()"), evidence.with_observed(labels=labels)), rules, view="observed")
     taken = solve(Problem("error()", rules), evidence, labels=labels).probabilities(evidence)
     wrong, answered = taken[np.arange(2000), 1 - labels], 1 - taken[:, 2]
     ratio, bounded = wrong.mean() / answered.mean(), found["rules"][0]
@@ -223,7 +225,7 @@ def test_without_rules_each_view_has_the_decisions_of_its_own():
     """The worst class is another one where the labels are not those that the model predicts."""
     evidence, labels, _ = people(1000, 5, tilt=1.0)
     minimize = "worst(error(), by='label')"
-    session = Session(Problem(minimize), evidence, labels)
+    session = Session(Problem(minimize), evidence.with_observed(labels=labels))
     for view, outcomes in (("predicted", {}), ("observed", {"labels": labels})):
         found = ask(session, ["selected(1) <= 0.4"], minimize=minimize, view=view)
         alone = solve(Problem(minimize), evidence, **outcomes).probabilities(evidence)
@@ -246,7 +248,7 @@ def test_both_sides_of_a_band_are_shown_as_a_distance():
 
 def test_labels_change_the_observed_view_alone():
     evidence, labels, _ = people(4000, 5, tilt=0.7)  # the model is wrong about labels
-    session = Session(Problem("error()"), evidence, labels)
+    session = Session(Problem("error()"), evidence.with_observed(labels=labels))
     rule = "error().given(sex='F') <= 0.2"
     predicted, observed = (
         ask(session, [rule, "rejected() <= 0.4"], view=v) for v in ("predicted", "observed")
@@ -264,7 +266,7 @@ def test_labels_change_the_observed_view_alone():
 
 def test_groups_that_are_known_by_probabilities_are_shown_as_predicted_or_as_observed():
     evidence, labels, sex = people(3000, 7, known=False)
-    session = Session(Problem("error()"), evidence, labels, {"sex": sex})
+    session = Session(Problem("error()"), evidence.with_observed(labels=labels, true_groups={"sex": sex}))
     rules = ["demographic_parity('sex', tol=0.05)"]
     predicted, observed = (ask(session, rules, view=view) for view in ("predicted", "observed"))
     assert predicted["partitions"][1]["predicted"]
@@ -421,7 +423,7 @@ def test_warnings_are_part_of_an_answer():
     rare = np.where(np.arange(300) < 8, "rare", "common")
     labels = (rng.random(300) < scores).astype(int)
     evidence = Evidence(np.column_stack([1 - scores, scores]), groups={"kind": rare})
-    session = Session(Problem("error()"), evidence, labels)
+    session = Session(Problem("error()"), evidence.with_observed(labels=labels))
     found = ask(session, ["error_parity('kind', tol=0.05)"], view="observed")
     assert found["status"] == "solved"
     assert any("too few rows" in text for text in found["warnings"])
@@ -544,7 +546,7 @@ def test_saved_rules_state_the_same_problem(tmp_path):
 @pytest.mark.slow
 def test_a_saved_policy_is_the_one_of_solve(tmp_path):
     evidence, labels, _ = people(600, 0)
-    session = Session(Problem("error()"), evidence, labels)
+    session = Session(Problem("error()"), evidence.with_observed(labels=labels))
     ask(session, ["rejected() <= 0.3"])  # leaves no trace
     rules = [{"text": "rejected() <= 0.1"}, {"text": "error_parity('sex', tol=0.05)"}]
     content = {"minimize": "error()", "rules": rules, "view": "observed"}

@@ -132,7 +132,7 @@ def test_a_zero_price_alone_does_not_make_a_rule_free():
 
 def test_the_studio_shows_no_number_for_a_rule_that_is_undefined():
     evidence, labels = draw_rows()
-    session = Session(Problem(1 - recall("fraud"), [FLOOR]), evidence, labels=labels)
+    session = Session(Problem(1 - recall("fraud"), [FLOOR]), evidence.with_observed(labels=labels))
     asked = {"tab": "a", "number": 1, "view": "observed", "minimize": "1 - recall('fraud')"}
     reply = session.answer({**asked, "rules": [{"text": str(FLOOR), "on": True}]})
     (rule,) = reply["rules"]

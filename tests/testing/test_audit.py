@@ -142,7 +142,9 @@ def test_all_together_needs_no_correction_but_each_alone_does():
 
 def population(rate):
     evidence, labels, _ = people(200_000, 4)
-    return POLICY.expected(rate, observe(evidence, labels), probabilities=POLICY.probabilities(evidence))
+    return POLICY.expected(
+        rate, observe(evidence.with_observed(labels=labels)), probabilities=POLICY.probabilities(evidence)
+    )
 
 
 def judged(rule, n, seed, **options):
@@ -183,7 +185,7 @@ def test_what_is_at_its_limit_is_rarely_certified(rate):
         evidence, labels, _ = people(700, 1000 + seed)
         distribution = POLICY.probabilities(evidence)
         limits = {"visit": (0.0, 1.0)}
-        seen = observe(evidence, labels, outcomes={"visit": "known"})
+        seen = observe(evidence.with_observed(labels=labels, outcomes={"visit": "known"}))
         rows = DecidedRows(seen, distribution, POLICY.action_space, True, limits=limits)
         wrong += rows.test(rate <= truth).p_value(0.05) <= 0.05
     assert wrong / 40 <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 40)
@@ -372,7 +374,9 @@ def test_unlabelled_rows_do_no_harm_where_the_model_is_wrong():
     """Probabilities that are far off: the bound stays right."""
     rule = error() <= 0.5
     many, outcome, _ = people(200_000, 4, tilt=1.5)
-    truth = POLICY.expected(error(), observe(many, outcome), probabilities=POLICY.probabilities(many))
+    truth = POLICY.expected(
+        error(), observe(many.with_observed(labels=outcome)), probabilities=POLICY.probabilities(many)
+    )
     wrong = 0
     for seed in range(20):
         few, labels, _ = people(500, 50 + seed, tilt=1.5)
@@ -392,7 +396,7 @@ def test_companions_by_hand():
     predicted = (distribution[:, :2] * (1 - few.probabilities)).sum(axis=1)
     companions = (more_law[:, :2] * (1 - more.probabilities)).sum(axis=1)
     rows = DecidedRows(
-        observe(few, Y[:300]),
+        observe(few.with_observed(labels=Y[:300])),
         distribution,
         POLICY.action_space,
         True,
@@ -461,7 +465,13 @@ def test_heavy_rows_that_no_sample_shows_are_not_certified_away():
         evidence = Evidence(rng.dirichlet([1, 1], n), weights=np.where(heavy, 100.0, 1.0))
         labels = rng.integers(2, size=n)
         decisions = np.eye(2)[np.where(wrong, 1 - labels, labels)]
-        rows = DecidedRows(observe(evidence, labels), decisions, ALONE.action_space, True, largest_weight=100)
+        rows = DecidedRows(
+            observe(evidence.with_observed(labels=labels)),
+            decisions,
+            ALONE.action_space,
+            True,
+            largest_weight=100,
+        )
         certified += rows.test(error() <= 0.26).p_value(0.05) <= 0.05
     assert certified <= repetitions * 0.05 + 3 * math.sqrt(repetitions * 0.05 * 0.95)
 
@@ -691,7 +701,7 @@ def test_a_policy_without_rules_has_nothing_to_judge():
 
 def test_a_rate_that_everybody_has_is_certain():
     """selected(0) + selected(1) + rejected() is one on every row: no rows are needed to know it."""
-    rows = DecidedRows(observe(HELD, Y), LAW, POLICY.action_space, labelled=True)
+    rows = DecidedRows(observe(HELD.with_observed(labels=Y)), LAW, POLICY.action_space, labelled=True)
     assert rows.test(selected(0) + selected(1) + rejected() <= 1.5).p_value(0.05) == 0.0
 
 
@@ -758,7 +768,9 @@ def test_unlabelled_rows_and_hidden_groups_give_no_false_certificate(text):
     many, labels, sex = people(50_000, 4, known=False)
     rate = parse(text)
     truth = policy.expected(
-        rate, observe(many, labels, {"sex": sex}), probabilities=policy.probabilities(many)
+        rate,
+        observe(many.with_observed(labels=labels, true_groups={"sex": sex})),
+        probabilities=policy.probabilities(many),
     )
     wrong, width, plain = 0, 0.0, 0.0
     for seed in range(25):

@@ -19,7 +19,7 @@ BEST = EVIDENCE.probabilities.argmax(axis=1)
 
 
 def test_costs_are_observed_where_labels_are_given():
-    found = compare_costs(POLICY, observe(EVIDENCE, LABELS))
+    found = compare_costs(POLICY, observe(EVIDENCE.with_observed(labels=LABELS)))
     assert found.model == pytest.approx((BEST != LABELS).mean())
     assert found.policy == pytest.approx(TAKEN[np.arange(1500), 1 - LABELS].mean())
 
@@ -31,7 +31,7 @@ def test_and_predicted_otherwise():
 
 
 def test_other_rates_and_other_decisions():
-    rows = observe(EVIDENCE, LABELS)
+    rows = observe(EVIDENCE.with_observed(labels=LABELS))
     decided = np.eye(3)[np.ones(1500, dtype=int)]
     found = compare_costs(POLICY, rows, selected(1).given(sex="F"), probabilities=decided)
     assert found.model == pytest.approx((BEST[SEX == "F"] == 1).mean())
@@ -41,7 +41,9 @@ def test_other_rates_and_other_decisions():
 
 def test_weights_count():
     weights = np.where(SEX == "F", 3.0, 1.0)
-    found = compare_costs(POLICY, observe(EVIDENCE.with_columns(weights=weights), LABELS))
+    found = compare_costs(
+        POLICY, observe(EVIDENCE.with_columns(weights=weights).with_observed(labels=LABELS))
+    )
     assert found.model == pytest.approx(np.average(BEST != LABELS, weights=weights))
 
 
@@ -54,5 +56,8 @@ def test_what_no_row_shows_is_not_known():
 
 def test_audits_have_the_same_costs():
     new, seen, _ = people(900, 4)
-    found, costs = audit(POLICY, new, labels=seen), compare_costs(POLICY, observe(new, seen))
+    found, costs = (
+        audit(POLICY, new, labels=seen),
+        compare_costs(POLICY, observe(new.with_observed(labels=seen))),
+    )
     assert (found.cost_before, found.cost_after) == (costs.model, costs.policy)

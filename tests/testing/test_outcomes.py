@@ -11,7 +11,6 @@ import pytest
 from bylaw import (
     Evidence,
     EvidenceError,
-    HeldOut,
     OptionError,
     Problem,
     audit,
@@ -108,10 +107,12 @@ def test_the_objective_is_called_observed_where_it_is():
     assert found.cost_after == pytest.approx((WRONG * other.probabilities(HELD)).sum(axis=1).mean())
     assert found.cost_observed
     mixed = Problem(error() + custom("wrong")).minimize
-    seen = observe(HELD, outcomes={"wrong": WRONG})
+    seen = observe(HELD.with_observed(outcomes={"wrong": WRONG}))
     assert not is_observed(mixed, seen, POLICY.action_space)
     assert is_observed(
-        mixed, observe(HELD, np.zeros(4000, int), outcomes={"wrong": WRONG}), POLICY.action_space
+        mixed,
+        observe(HELD.with_observed(labels=np.zeros(4000, int), outcomes={"wrong": WRONG})),
+        POLICY.action_space,
     )
 
 
@@ -134,7 +135,7 @@ def test_rows_without_outcomes_are_left_out():
 def test_partly_seen_costs_are_prediction_powered_on_average():
     """The mean of predictions plus the mean error on the rows that were seen, by hand."""
     shown = np.arange(4000) % 4 == 0
-    seen = observe(HELD, outcomes={"wrong": np.where(shown[:, None], WRONG, np.nan)})
+    seen = observe(HELD.with_observed(outcomes={"wrong": np.where(shown[:, None], WRONG, np.nan)}))
     predicted, true = (HELD.costs["wrong"] * LAW).sum(axis=1), (WRONG * LAW).sum(axis=1)
     powered = predicted.mean() + (true - predicted)[shown].mean()
     assert POLICY.expected(custom("wrong"), seen, probabilities=LAW) == pytest.approx(powered)
@@ -234,10 +235,10 @@ def test_certificates_need_outcomes():
     fit, held = route(3000, 0, optimism=0.01), route(3000, 1, optimism=0.01)
     options = {"guarantee": "high_probability"}
     with pytest.raises(EvidenceError, match="the outcomes of 'wrong' are not known") as caught:
-        solve(PROBLEM, fit[0], **options, held_out=HeldOut(held[0], limits=LIMITS))
+        solve(PROBLEM, fit[0], **options, held_out=held[0].with_observed(limits=LIMITS))
     assert caught.value.remedy == Remedy("pass_outcomes", "wrong")
     policy = solve(
-        PROBLEM, fit[0], **options, held_out=HeldOut(held[0], limits=LIMITS, outcomes={"wrong": held[1]})
+        PROBLEM, fit[0], **options, held_out=held[0].with_observed(limits=LIMITS, outcomes={"wrong": held[1]})
     )
     fresh = route(40000, 2, optimism=0.01)
     true = (fresh[1] * policy.probabilities(fresh[0])).sum(axis=1).mean()
@@ -249,11 +250,11 @@ def test_reports_call_predictions_predicted():
     page = report(POLICY, HELD, levels=0).html
     assert "with “wrong” as predicted" in page
     held, wrong = route(3000, 2)
-    blind = report(POLICY, HELD, held_out=HeldOut(held, limits=LIMITS), levels=0).html
+    blind = report(POLICY, HELD, held_out=held.with_observed(limits=LIMITS), levels=0).html
     assert "Not judged: the outcomes of &#x27;wrong&#x27; are not known." in blind
     assert "as predicted" in blind
     seen = report(
-        POLICY, HELD, held_out=HeldOut(held, limits=LIMITS, outcomes={"wrong": wrong}), levels=0
+        POLICY, HELD, held_out=held.with_observed(limits=LIMITS, outcomes={"wrong": wrong}), levels=0
     ).html
     assert "Not judged" not in seen
 

@@ -10,7 +10,6 @@ import pytest
 
 from bylaw import (
     EvidenceError,
-    HeldOut,
     OptionError,
     Problem,
     UncertifiedError,
@@ -124,7 +123,9 @@ def test_labels_and_groups_that_no_row_shows_together():
 def test_a_rule_at_its_limit_is_hardly_ever_certified(by_x):
     """Labels that are missing at random, or by x with weights: at most one false certificate in twenty."""
     many, labels, _ = people(100_000, 99)
-    limit = POLICY.expected(error(), observe(many, labels), probabilities=POLICY.probabilities(many))
+    limit = POLICY.expected(
+        error(), observe(many.with_observed(labels=labels)), probabilities=POLICY.probabilities(many)
+    )
     wrong, audits = 0, 60  # of many more: make experiment NAME=certificates
     for seed in range(audits):
         held, y, _ = people(500, 1000 + seed)
@@ -149,7 +150,7 @@ def test_an_estimate_on_fitted_rows_is_prediction_powered():
     policy = solve(Problem(rejected(), [rule]), evidence, labels=partly)
     found = audit(policy, evidence, labels=partly, fitted_rows="estimate")
     assert str(found.verdict) == "estimated to hold"
-    rows = observe(evidence, partly)
+    rows = observe(evidence.with_observed(labels=partly))
     wrong, answered = (
         policy.expected(rate, rows, probabilities=policy.probabilities(evidence))
         for rate in (error(), accepted())
@@ -162,8 +163,8 @@ def test_reliability_is_that_of_the_rows_that_show_it():
     held, labels, _ = people(800, 2)
     shown = np.arange(800) % 4 == 0
     rows = np.flatnonzero(shown)
-    partly = observe(held, np.where(shown, labels, np.nan))
-    few = observe(held.rows(rows), labels[rows])
+    partly = observe(held.with_observed(labels=np.where(shown, labels, np.nan)))
+    few = observe(held.rows(rows).with_observed(labels=labels[rows]))
     assert compute_reliability(held, partly, True) == compute_reliability(held.rows(rows), few, True)
     assert bin_confidence(held, partly) == bin_confidence(held.rows(rows), few)
 
@@ -172,13 +173,13 @@ def test_reliability_is_that_of_the_rows_that_show_it():
 def test_held_out_rows_of_which_some_are_labelled_certify_a_policy():
     fitted, labels, _ = people(2000, 0)
     problem = Problem(rejected(), [error() <= 0.25])
-    held = HeldOut(HELD, np.where(SHOWN, Y, np.nan))
+    held = HELD.with_observed(labels=np.where(SHOWN, Y, np.nan))
     policy = solve(problem, fitted, labels=labels, guarantee="high_probability", held_out=held)
-    alone = HeldOut(HELD.rows(ROWS), Y[ROWS])
+    alone = HELD.rows(ROWS).with_observed(labels=Y[ROWS])
     other = solve(problem, fitted, labels=labels, guarantee="high_probability", held_out=alone)
     assert policy.certificate.p_value <= 0.05
     assert policy.expected(rejected(), HELD) <= other.expected(rejected(), HELD) + 0.02
-    few = HeldOut(HELD, np.where(np.arange(6000) < 8, Y, np.nan))
+    few = HELD.with_observed(labels=np.where(np.arange(6000) < 8, Y, np.nan))
     with pytest.raises(UncertifiedError):
         solve(problem, fitted, labels=labels, guarantee="high_probability", held_out=few)
 
@@ -189,5 +190,5 @@ def test_a_report_states_on_how_many_cases_labels_were_observed():
     assert f"as observed on {len(ROWS):,} of 6,000 cases".replace(",", " ") in made.html.replace(
         ",", " "
     ).replace("\u202f", " ").replace("\xa0", " ")
-    judged = report(POLICY, HELD, held_out=HeldOut(HELD, np.where(SHOWN, Y, np.nan)), levels=0)
+    judged = report(POLICY, HELD, held_out=HELD.with_observed(labels=np.where(SHOWN, Y, np.nan)), levels=0)
     assert "as observed on" in judged.html

@@ -60,7 +60,7 @@ def test_certain_probabilities_that_are_wrong_are_notable():
 def test_confidence_is_that_of_the_best_label():
     chances = np.array([[0.6, 0.4], [0.1, 0.9], [0.7, 0.3]])
     evidence = Evidence(chances)
-    bins = bin_confidence(evidence, observe(evidence, [0, 0, 0]))
+    bins = bin_confidence(evidence, observe(evidence.with_observed(labels=[0, 0, 0])))
     assert [(one.predicted, one.observed) for one in bins] == [(0.6, 1), (0.7, 1), (0.9, 0)]
 
 
@@ -68,7 +68,7 @@ def test_unevenness_is_the_mean_distance_over_bins():
     evidence, labels, sex = people(1000, 5, tilt=0.5)
     line = next(
         one
-        for one in compute_reliability(evidence, observe(evidence, labels), True)
+        for one in compute_reliability(evidence, observe(evidence.with_observed(labels=labels)), True)
         if one.value == 1 and one.among == "sex='F'"
     )
     women = sex == "F"
@@ -140,5 +140,7 @@ def test_calibrated_probabilities_are_hardly_ever_called_uneven(spread, n):
         chance = np.clip(rng.beta(*spread, n), 1e-9, 1 - 1e-9)
         labels = (rng.random(n) < chance).astype(int)
         evidence = Evidence(np.column_stack([1 - chance, chance]))
-        called += compute_reliability(evidence, observe(evidence, labels), True)[1].is_uneven
+        called += compute_reliability(evidence, observe(evidence.with_observed(labels=labels)), True)[
+            1
+        ].is_uneven
     assert called <= 5

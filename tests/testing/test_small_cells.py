@@ -11,7 +11,6 @@ import pytest
 
 from bylaw import (
     Evidence,
-    HeldOut,
     Monitor,
     OptionError,
     Problem,
@@ -115,7 +114,7 @@ def test_a_report_has_no_rates_of_small_groups(minimize):
     assert f"x: {shown}" not in page
     assert "fewer than 10 cases" in page
     held_out, seen = draw_rows(1)
-    judged = report(policy, evidence, **options, held_out=HeldOut(held_out, seen)).html
+    judged = report(policy, evidence, **options, held_out=held_out.with_observed(labels=seen)).html
     assert set(re.findall(r"from (3|60|437)\b.cases", judged)) <= {"437"}
 
 
@@ -135,7 +134,7 @@ def test_the_studio_sends_no_rates_of_small_groups():
     def ask(**options):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return Session(Problem("error()"), evidence, labels, **options).answer(asked)
+            return Session(Problem("error()"), evidence.with_observed(labels=labels), **options).answer(asked)
 
     reply, everything = ask(), ask(min_cell=0)
     groups = [[one["value"] for one in part["groups"]] for part in reply["partitions"]]
@@ -150,7 +149,7 @@ def test_the_studio_sends_no_rates_of_small_groups():
 @pytest.mark.parametrize(("min_cell", "shown"), [(0, {"3", "60", "437"}), (10, {"437"}), (500, set())])
 def test_a_report_that_the_studio_saves_hides_the_groups_that_its_page_hides(min_cell, shown):
     evidence, labels = draw_rows(0)
-    session = Session(Problem("error()"), evidence, labels, min_cell=min_cell)
+    session = Session(Problem("error()"), evidence.with_observed(labels=labels), min_cell=min_cell)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         saved = session.save({**QUESTION, "rules": [{"text": RULE, "on": True}], "kind": "report"})

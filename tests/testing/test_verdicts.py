@@ -10,7 +10,6 @@ import pytest
 
 from bylaw import (
     Evidence,
-    HeldOut,
     Problem,
     Verdict,
     audit,
@@ -32,7 +31,7 @@ POLICY = solve(Problem(error(), [rejected() <= 0.1]), EVIDENCE)
 
 def judge(policy, evidence, **options):
     """The verdicts of the report and of the audit on the only rule."""
-    (reported,) = bound_rates(make_report_rows(policy, HeldOut(evidence), held_out=False), None)
+    (reported,) = bound_rates(make_report_rows(policy, evidence, held_out=False), None)
     (audited,) = audit(policy, evidence, fitted_rows="estimate", **options).rules
     assert reported.track.estimate == pytest.approx(audited.estimate, abs=1e-9)
     return reported.verdict, audited.verdict

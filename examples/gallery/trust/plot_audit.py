@@ -86,7 +86,7 @@ plt.show()
 #
 # What to try next
 # ----------------
-# - ``error() <= 0.3`` beside the others: then pass ``labels=``, and ``HeldOut(rows, labels=...)``.
+# - ``error() <= 0.3`` beside the others: then pass ``labels=``, and ``rows.with_observed(labels=...)``.
 # - An audit counts as one look, and is noted on the policy. For rows that keep coming, use `a monitor
 #   <plot_monitor.html>`_.
 # - ``audit(..., decisions=taken)`` judges what was in fact decided.

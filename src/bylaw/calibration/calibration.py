@@ -38,7 +38,7 @@ from bylaw.errors import EvidenceError, OptionError, Remedy
 from bylaw.language.expressions import LABEL
 from bylaw.rows.evidence import Evidence
 from bylaw.rows.groups import GroupProbabilities, KnownGroup, Part
-from bylaw.rows.outcomes import HeldOut, ObservedRows, observe
+from bylaw.rows.outcomes import ObservedRows, observe
 
 Codes = NDArray[np.int64]
 FEWEST_ROWS = 100  # fewer choose no map
@@ -309,8 +309,8 @@ class Calibration:
     >>> logit = rng.normal(size=4000)
     >>> label = (rng.random(4000) < 1 / (1 + np.exp(-logit))).astype(int)
     >>> sharp = 1 / (1 + np.exp(-5 * logit))
-    >>> evidence = Evidence(np.column_stack([1 - sharp, sharp]))
-    >>> calibration = fit_calibration(evidence, label)
+    >>> evidence = Evidence(np.column_stack([1 - sharp, sharp]), labels=label)
+    >>> calibration = fit_calibration(evidence)
     >>> calibration
     Calibration(labels: temperature)
     >>> near = calibration.apply(evidence).probabilities[:, 1] - 1 / (1 + np.exp(-logit))
@@ -515,33 +515,30 @@ class CalibratedEvidence(Evidence):
         """Return some of the rows."""
         return super().rows(part).with_columns(raw=self.raw.rows(part))
 
+    def with_observed(self, **columns: Any) -> Self:
+        """Return these rows with further observed columns."""
+        return super().with_observed(**columns).with_columns(raw=self.raw.with_observed(**columns))
+
+    def without_observed(self) -> Self:
+        """Return these rows with the columns that are known at decision time alone."""
+        return super().without_observed().with_columns(raw=self.raw.without_observed())
+
 
 def fit_calibration(
-    evidence: Evidence,
-    labels: Any = None,
-    groups: Any = None,
-    method: Calibrate | None = "auto",
-    attributes: Sequence[str] | None = None,
-    propensity_weights: Any = None,
+    evidence: Evidence, method: Calibrate | None = "auto", attributes: Sequence[str] | None = None
 ) -> Calibration | None:
     """Fit a calibration of these rows' probabilities to what was observed.
 
     Parameters
     ----------
     evidence : Evidence
-        with the model's own probabilities, on rows that it was not trained on.
-    labels : array of shape (n_rows,), optional
-        the true labels.
-    groups : dict or frame, optional
-        the true groups, {name: one value per row}, of attributes that the evidence knows only as
-        probabilities.
+        with the model's own probabilities, on rows that it was not trained on, and with observed labels or
+        groups.
     method : "auto", "none", "temperature", "vector", "isotonic" or "dirichlet"
         "auto" compares all of them, and no calibration, by cross-validated log loss.
     attributes : sequence of str, optional
         the groups that rules refer to: only these are calibrated and, where their values are known, may have
         maps of their own if that is significantly better. By default, all groups as observed are calibrated.
-    propensity_weights : array of shape (n_rows,), optional
-        where labels or groups are missing, 1 / P(seen | x) of the rows that show them.
 
     Returns
     -------
@@ -562,23 +559,23 @@ def fit_calibration(
     >>> rng = np.random.default_rng(0)
     >>> chance = rng.random(2000)  # calibrated already
     >>> label = (rng.random(2000) < chance).astype(int)
-    >>> print(fit_calibration(Evidence(np.column_stack([1 - chance, chance])), label))
+    >>> print(fit_calibration(Evidence(np.column_stack([1 - chance, chance]), labels=label)))
     None
     """
     if method is None or check_choice(method, "calibrate", CHOICES) == "none":
         return None
-    if labels is None and groups is None:
+    if not evidence.has_observed:
         raise OptionError(
             f"calibrate={method!r} learns from what was observed of these rows, and nothing was",
             Remedy("pass_labels"),
         )
     if isinstance(evidence, CalibratedEvidence):
         evidence = evidence.raw
-    seen = observe(evidence, labels, groups, propensity_weights)
+    seen = observe(evidence)
     weights = evidence.row_weights
     if seen.partly is not None and seen.partly.weights is not None:
         weights = weights * seen.partly.weights
-    label_codes, codes = _read_codes(evidence, seen, labels is not None)
+    label_codes, codes = _read_codes(evidence, seen, evidence.labels is not None)
     if attributes is not None:
         codes = {name: found for name, found in codes.items() if name in attributes}
     return _fit(evidence, label_codes, codes, weights, method, attributes or ())
@@ -643,10 +640,3 @@ def _check_seen(codes: Codes, method: str, what: str) -> None:
             f"calibrate={method!r} learns from rows of at least two kinds, and {what} has one: leave out "
             "calibrate, or pass more rows"
         )
-
-
-def calibrate_held_out(calibration: Calibration, held_out: Any) -> Any:
-    """Return held-out rows, `HeldOut` or `Evidence`, with calibrated probabilities."""
-    if isinstance(held_out, HeldOut) and isinstance(held_out.evidence, Evidence):
-        return HeldOut(**{**vars(held_out), "evidence": calibration.apply(held_out.evidence)})
-    return calibration.apply(held_out) if isinstance(held_out, Evidence) else held_out

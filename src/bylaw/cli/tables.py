@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,14 +18,14 @@ from bylaw.engines.files import TableFiles
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.fitting.refit import counts_changes
 from bylaw.fitting.solve import solve_without_rules
-from bylaw.language.expressions import CHANGED, shorten
+from bylaw.language.expressions import CHANGED, LABEL, shorten
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
 from bylaw.rows.arrays import as_partial_vector
 from bylaw.rows.column_roles import OBVIOUS_LABELS, as_mapping, find_columns, order_columns
 from bylaw.rows.columns import Columns
-from bylaw.rows.evidence import Evidence
-from bylaw.rows.outcomes import KNOWN, HeldOut, observe
+from bylaw.rows.evidence import KNOWN, Evidence
+from bylaw.rows.outcomes import observe
 from bylaw.rows.table_files import TableFile, detect_format, name_table, open_columns
 from bylaw.rows.text_values import match_value
 from bylaw.testing import Costs, compare_costs, compare_scanned_costs, is_observed, measure_referred
@@ -93,69 +93,52 @@ class Measured(NamedTuple):
     observed: bool  # whether there are labels
 
 
-@dataclass(frozen=True)
-class InputRows:
-    """The rows of a table, in memory or scanned, and what was observed of them."""
-
-    source: Any  # Evidence, or a Scan, which reads the labels and groups itself
-    columns: Columns
-    labels: Any = None
-    groups: Mapping[str, Any] | None = None  # as observed, where the evidence has probabilities
-    propensity_weights: Any = None  # None, too, where no label or group is missing
-    seen_rows: Mapping[str, int] = field(default_factory=dict)  # how many show what others lack, by column
-
-    @property
-    def scanned(self) -> bool:
-        return isinstance(self.source, scan.Scan)
-
-    @property
-    def evidence(self) -> Evidence:
-        assert isinstance(self.source, Evidence)
-        return self.source
-
-    @property
-    def outcomes(self) -> dict[str, Any]:
-        """What was observed, as arguments of `solve`, `audit` and others."""
-        return {"labels": self.labels, "groups": self.groups, "propensity_weights": self.propensity_weights}
-
-    def check_propensity_weights(self, stated: Mapping[str, Any]) -> None:
-        """Raise an error if weights of observed rows are stated and have no effect."""
-        if "propensity_weights" in stated and not self.seen_rows:
-            raise OptionError(
-                "--propensity-weights needs rows in memory: scanned rows must be labeled; pass --in-memory"
-                if self.scanned
-                else "--propensity-weights has no effect: no label or group is missing"
-            )
-
-    def describe(self, problem: Problem) -> Evidence:
-        """Return rows with the classes and the groups of all."""
-        return self.source.survey(problem).evidence if self.scanned else self.evidence
-
-    def sample(self, policy: Policy) -> InputRows:
-        """Return rows for a report: all that are in memory, or a sample of those that are scanned."""
-        if not self.scanned:
-            return self
-        found = self.source.sample(SAMPLE_ROWS, values=list_group_values(policy))
-        if len(found.evidence) == SAMPLE_ROWS:
-            remark(f"the report goes by a random sample of {SAMPLE_ROWS:,} rows")
-        return InputRows(found.evidence, self.columns, found.labels, found.groups)
-
-    def measure(self, policy: Policy) -> Measured:
-        """Return what the policy costs on these rows."""
-        objective, space = policy.problem.minimize, policy.action_space
-        if self.scanned:
-            rows = self.source.survey(policy.problem)
-            seen = observe(rows.evidence) if rows.observed is None else rows.observed
-            return Measured(*compare_scanned_costs(policy, rows), is_observed(objective, seen, space))
-        seen = observe(policy.calibrate(self.evidence), **self.outcomes)
-        probabilities = policy.probabilities(self.evidence)
-        without = solve_without_rules(policy, self.evidence, **self.outcomes)
-        costs = compare_costs(policy, seen, probabilities=probabilities, without_rules=without)
-        referred = measure_referred(probabilities, space, self.evidence)
-        return Measured(len(self.evidence), costs, referred, is_observed(objective, seen, space))
+def count_observed(rows: Evidence | scan.Scan, columns: Columns) -> dict[str, int]:
+    """Return how many rows have a label or a true group that is missing on others, by column."""
+    if isinstance(rows, scan.Scan):
+        return {}
+    masks, names = rows.find_observed(), {LABEL: columns.label, **columns.true_groups}
+    return {column: int(masks[name].sum()) for name, column in names.items() if column and name in masks}
 
 
-def open_rows(path: Path, columns: Columns, asked: bool | None, progress: scan.Watcher | None) -> InputRows:
+def check_propensity_weights(rows: Evidence | scan.Scan, stated: Mapping[str, Any]) -> None:
+    """Raise an error if inverse propensity weights are stated and have no effect."""
+    if "propensity_weights" in stated and (isinstance(rows, scan.Scan) or not rows.find_observed()):
+        raise OptionError(
+            "--propensity-weights needs rows in memory: scanned rows must be labeled; pass --in-memory"
+            if isinstance(rows, scan.Scan)
+            else "--propensity-weights has no effect: no label or group is missing"
+        )
+
+
+def sample_rows(rows: Evidence | scan.Scan, policy: Policy) -> Evidence:
+    """Return rows for a report: all that are in memory, or a sample of those that are scanned."""
+    if not isinstance(rows, scan.Scan):
+        return rows
+    sample = rows.sample(SAMPLE_ROWS, values=list_group_values(policy))
+    if len(sample) == SAMPLE_ROWS:
+        remark(f"the report goes by a random sample of {SAMPLE_ROWS:,} rows")
+    return sample
+
+
+def measure(policy: Policy, rows: Evidence | scan.Scan) -> Measured:
+    """Return what the policy costs on these rows."""
+    objective, space = policy.problem.minimize, policy.action_space
+    if isinstance(rows, scan.Scan):
+        surveyed = rows.survey(policy.problem)
+        seen = observe(surveyed.evidence) if surveyed.observed is None else surveyed.observed
+        return Measured(*compare_scanned_costs(policy, surveyed), is_observed(objective, seen, space))
+    seen = observe(policy.calibrate(rows))
+    probabilities = policy.probabilities(rows)
+    without = solve_without_rules(policy, rows)
+    costs = compare_costs(policy, seen, probabilities=probabilities, without_rules=without)
+    referred = measure_referred(probabilities, space, rows)
+    return Measured(len(rows), costs, referred, is_observed(objective, seen, space))
+
+
+def open_rows(
+    path: Path, columns: Columns, asked: bool | None, progress: scan.Watcher | None
+) -> Evidence | scan.Scan:
     """Return the rows of a table to fit: in memory or scanned, as was asked, or as they fit in memory.
 
     Parameters
@@ -176,9 +159,7 @@ def open_rows(path: Path, columns: Columns, asked: bool | None, progress: scan.W
     else:
         scanned = asked
     if scanned:
-        return InputRows(
-            scan.scan(path, replace(columns, propensity_weights=None), progress=progress), columns
-        )
+        return scan.scan(path, replace(columns, propensity_weights=None), progress=progress)
     return read_rows(path, columns, {}, Reading("scan them: --scan", unlimited=asked is False))
 
 
@@ -224,60 +205,51 @@ def read_rows(
     groups: Mapping[str, Sequence[Any]],
     reading: Reading = _READING,
     previous: Previous | None = None,
-) -> InputRows:
+) -> Evidence:
     """Return the rows of a table in memory, which need not have the labels and true groups of the fit.
 
     With a previous policy, decisions other than its own are marked.
     """
     file = open_columns(path, columns, groups)
-    observed = {name: column for name, column in columns.true_groups.items() if column in file.names}
-    extra = [
-        *observed.values(),
-        *(name for name in (columns.label, columns.propensity_weights) if name in file.names),
-    ]
-    table = reading.read(file, list(dict.fromkeys([*columns.needed, *extra])))
+    columns = columns.keep_observed(file.names)
+    table = reading.read(file, list(dict.fromkeys([*columns.needed, *columns.outcomes])))
     if not len(table):
         raise EvidenceError(f"{path} has no rows")
-    seen = {
-        column: int((~as_partial_vector(table[column], column)[1]).sum())
-        for column in extra
-        if column != columns.propensity_weights
-    }
-    for column in [column for column, count in seen.items() if not count]:
-        remark(f"{name_table(path)}: the column {column!r} has no values; it is not read")
-    partly = {column: count for column, count in seen.items() if 0 < count < len(table)}
-    evidence = _make_evidence(table, file, columns)
+    present, partly = [], False
+    for column in replace(columns, propensity_weights=None).outcomes:
+        observed = ~as_partial_vector(table[column], column)[1]
+        partly |= bool(observed.any() and not observed.all())
+        if observed.any():
+            present.append(column)
+        else:
+            remark(f"{name_table(path)}: the column {column!r} has no values; it is not read")
+    if partly and columns.propensity_weights is not None:  # without effect otherwise
+        present.append(columns.propensity_weights)
+    evidence = _make_evidence(table, file, columns.keep_observed(present))
     if previous is not None:
         ids = None if columns.id is None else reading.read(file, [columns.id])[columns.id]
         evidence = previous.mark(evidence, ids)
-    groups = {name: table[column] for name, column in observed.items() if seen[column]}
-    weights = table[columns.propensity_weights] if partly and columns.propensity_weights in extra else None
-    labels = table[columns.label] if seen.get(columns.label or "") else None
-    return InputRows(evidence, columns, labels, groups or None, weights, partly)
+    return evidence
 
 
 def _make_evidence(table: Any, file: TableFile, columns: Columns) -> Evidence:
     """Return evidence of all rows; an error names the one of several files that it is about."""
     try:
-        evidence = columns.evidence(table)
+        return columns.evidence(table)
     except EvidenceError as problem:
-        _check_files(file, columns)
+        _check_files(file, replace(columns, propensity_weights=None))
         problem.add_place(file.path)
         raise
-    labels = [name for name in table.column_names if name == columns.label]
-    if any({*table[name].unique().to_pylist()} - {*evidence.classes, None} for name in labels):
-        _check_files(file, columns, labels)
-    return evidence
 
 
-def _check_files(file: TableFile, columns: Columns, labels: Sequence[str] = ()) -> None:
+def _check_files(file: TableFile, columns: Columns) -> None:
     """Raise an error about the first of several files that is wrong alone: rows are counted in it."""
-    names = list(dict.fromkeys([*columns.needed, *labels]))
+    names = list(dict.fromkeys([*columns.needed, *columns.outcomes]))
     for part in file.split(names) if len(file.files) > 1 else ():
         rows = part.read(names)
         try:
             if len(rows):
-                observe(columns.evidence(rows), *(rows[label] for label in labels))
+                columns.evidence(rows)
         except EvidenceError as problem:
             problem.add_place(part.path)
             raise
@@ -343,15 +315,13 @@ def read_held_out(
     largest_weight: float | None,
     reading: Reading = _READING,
     previous: Previous | None = None,
-) -> HeldOut | None:
+) -> Evidence | None:
     """Return held-out rows, with what is known of their costs and weights; None if there is no table."""
     if path is None:
         return None
     found = read_outcomes(path, outcomes, problem, classes, reading)
     rows = read_rows(path, columns, groups, reading, previous)
-    return HeldOut(
-        rows.evidence, **rows.outcomes, outcomes=found, limits=limits, largest_weight=largest_weight
-    )
+    return rows.with_observed(outcomes=found, limits=limits, largest_weight=largest_weight)
 
 
 def find_fitting_columns(

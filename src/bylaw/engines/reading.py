@@ -16,7 +16,7 @@ from bylaw.program.linear_form import LinearForm, admit_values
 from bylaw.rows.columns import Columns
 from bylaw.rows.evidence import Evidence
 from bylaw.rows.groups import KnownGroup
-from bylaw.rows.outcomes import HeldOut, ObservedRows, observe
+from bylaw.rows.outcomes import ObservedRows, observe
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class BatchReader:
         return bool(self.columns.label or self.columns.true_groups)
 
     def read(self, batch: Any) -> Evidence:
-        """What is known of the rows when they are decided; groups have the values of all rows."""
+        """Return the rows of a batch; groups have the values of all rows."""
         evidence = self.columns.evidence(batch)
         known = {
             name: admit_values(name, group, self.values[name])
@@ -46,13 +46,11 @@ class BatchReader:
         }
         return evidence.with_columns(groups={**evidence.groups, **known}) if known else evidence
 
-    def observe(self, batch: Any, evidence: Evidence) -> ObservedRows:
-        """The same rows as they turned out."""
-        columns = self.columns
-        labels = None if columns.label is None else batch.column(columns.label)
-        rows = observe(evidence, labels, {n: batch.column(c) for n, c in columns.true_groups.items()})
-        missing = sorted(rows.seen) or sorted({*columns.true_groups, "label"} - {*rows.observed, "label"})
-        if missing or (labels is not None and "label" not in rows.observed):
+    def observe(self, evidence: Evidence) -> ObservedRows:
+        """Return rows of this reader as observed; raise if labels or groups of some of them are missing."""
+        rows = observe(evidence)
+        missing = sorted(rows.seen) or sorted({*evidence.true_groups} - rows.observed)
+        if missing or (evidence.labels is not None and "label" not in rows.observed):
             raise EvidenceError(
                 f"some rows lack {missing[0] if missing else 'label'!r}; where rows are not in memory, what "
                 "was observed must be there for all of them: leave out the others, or read the rows with "
@@ -64,18 +62,6 @@ class BatchReader:
             if isinstance(group, KnownGroup) and name in self.values
         }
         return rows.with_columns(groups={**rows.groups, **known})
-
-    def hold_out(self, table: Any) -> HeldOut:
-        """All rows of a table, and what was observed of them."""
-        columns = self.columns
-        return HeldOut(
-            self.read(table),
-            None if columns.label is None else table.column(columns.label),
-            {name: table.column(column) for name, column in columns.true_groups.items()} or None,
-            propensity_weights=None
-            if columns.propensity_weights is None
-            else table.column(columns.propensity_weights),
-        )
 
 
 class PartSums(NamedTuple):
@@ -113,7 +99,7 @@ class SumTask:
         blocks = make_batch_blocks(self.form, evidence, self.layout)
         if self.observed is None:
             return blocks
-        twins = make_batch_blocks(self.observed, self.reader.observe(batch, evidence), self.seen_layout)
+        twins = make_batch_blocks(self.observed, self.reader.observe(evidence), self.seen_layout)
         return [block.with_observed(twin) for block, twin in zip(blocks, twins, strict=True)]
 
 

@@ -26,9 +26,9 @@ from bylaw.program.blocks import Layout, make_blocks
 from bylaw.program.dual import Dual, Pass
 from bylaw.program.linear_form import LinearForm
 from bylaw.rows.columns import Columns
-from bylaw.rows.evidence import Evidence, as_evidence
+from bylaw.rows.evidence import Evidence, Limits, as_evidence
 from bylaw.rows.margins import Margins
-from bylaw.rows.outcomes import HeldOut, ObservedRows
+from bylaw.rows.outcomes import ObservedRows
 
 if TYPE_CHECKING:
     from bylaw.engines.survey import Survey  # needs pyarrow
@@ -178,7 +178,7 @@ class Scan:
 
     def sample(
         self, n_rows: int, seed: int = 0, values: Mapping[str, Sequence[Value]] | None = None
-    ) -> HeldOut:
+    ) -> Evidence:
         """Rows that are sampled at random, each as likely as any other, in memory.
 
         Parameters
@@ -191,15 +191,15 @@ class Scan:
 
         Returns
         -------
-        HeldOut
-            evidence, with labels and groups as observed where the columns name them.
+        Evidence
+            with labels and groups as observed where the columns name them.
         """
         rows = self.sample_table(n_rows, seed)
         columns = {**self.columns.groups, **self.columns.true_groups}
         texts = {c: rows.column(c).unique().to_pylist() for c in columns.values() if isinstance(c, str)}
         known = {columns[name]: known for name, known in (values or {}).items() if name in columns}
         _, _, table = self.engine.settle(texts, rows, known)
-        return BatchReader(self.columns).hold_out(table)
+        return BatchReader(self.columns).read(table)
 
     def sample_table(self, n_rows: int, seed: int = 0) -> Any:
         """The same as an Arrow table; where files have no types, groups are text."""
@@ -211,7 +211,7 @@ class Scan:
         names = BatchReader(self.columns).names
         return self._add_up(self.walk(SampleTask(plan), names, lambda part: len(part.rows))).rows
 
-    def read(self, values: Mapping[str, Sequence[Value]] | None = None) -> HeldOut:
+    def read(self, values: Mapping[str, Sequence[Value]] | None = None) -> Evidence:
         """All rows in memory, if they are not too many.
 
         Parameters
@@ -221,7 +221,7 @@ class Scan:
 
         Returns
         -------
-        HeldOut
+        Evidence
 
         Raises
         ------
@@ -231,7 +231,7 @@ class Scan:
         most = count_most_values() // len(BatchReader(self.columns).names)
         too_many = (self.engine.n_rows or 0) >= most  # where that is known, nothing is read in vain
         found = None if too_many else self.sample(most, values=values)
-        if found is None or len(found.evidence) >= most:
+        if found is None or len(found) >= most:
             raise EvidenceError(
                 f"{self.engine} has {most:,} rows or more, too many to be read into memory for this; take a "
                 f"random sample of them, such as rows.sample(1_000_000)"
@@ -309,7 +309,7 @@ class SurveyedRows:
         """The sample as it turned out."""
         if self.observed_margins is None:
             return None
-        return self.reader.observe(self.table, self.evidence).with_columns(margins=self.observed_margins)
+        return self.reader.observe(self.evidence).with_columns(margins=self.observed_margins)
 
     def make_dual(self, form: LinearForm) -> Dual:
         """Of all rows, with the sample in memory."""
@@ -355,15 +355,49 @@ class BoundRows:
 
     def _walk(self, passes: tuple[Pass, ...]) -> list[Any]:
         reader = self.rows.reader
-        names = reader.names if self.observed is not None else reader.columns.needed
+        if self.observed is None:  # read no columns that are not used
+            reader = replace(reader, columns=reader.columns.without_observed())
         task = SumTask(reader, self.form, self.layout, self.observed, self.seen_layout, passes)
-        parts = self.rows.scan.walk(task, names, lambda found: found.rows)
+        parts = self.rows.scan.walk(task, reader.names, lambda found: found.rows)
         return reduce(add_all, (part.sums for part in parts if part.sums is not None))
 
 
-def read_rows(rows: Any, values: Mapping[str, Sequence[Value]] | None = None) -> HeldOut:
-    """Rows in memory, with what was observed of them: of evidence, of held-out rows, or of scanned ones, if
-    these are not too many. `values` are those of known groups, where files have no types."""
-    if isinstance(rows, HeldOut):
-        return replace(rows, evidence=as_evidence(rows.evidence))
-    return rows.read(values) if isinstance(rows, Scan) else HeldOut(as_evidence(rows))
+def read_rows(rows: Any, values: Mapping[str, Sequence[Value]] | None = None) -> Evidence:
+    """Return rows in memory: evidence as it is, or scanned rows, if these are not too many.
+
+    `values` are those of known groups, where files have no types.
+    """
+    return rows.read(values) if isinstance(rows, Scan) else as_evidence(rows)
+
+
+def attach_observed(
+    rows: Any,
+    *,
+    labels: Any = None,
+    groups: Any = None,
+    propensity_weights: Any = None,
+    outcomes: Mapping[str, Any] | None = None,
+    limits: Limits | None = None,
+    largest_weight: float | None = None,
+) -> Any:
+    """Return evidence with these observed columns, or scanned rows, which have them in columns of their own.
+
+    These are the arguments of `solve`, `audit` and others, which stand for columns of the evidence.
+    """
+    given = {"labels": labels, "groups": groups, "propensity_weights": propensity_weights}
+    if isinstance(rows, Scan):
+        for name, value in given.items():
+            if value is not None:
+                raise OptionError(
+                    f"{name}= goes with Evidence; of scanned rows, state the columns: "
+                    "Columns(..., label=..., true_groups={...})"
+                )
+        return rows
+    return as_evidence(rows).with_observed(
+        labels=labels,
+        true_groups=groups,
+        propensity_weights=propensity_weights,
+        outcomes=outcomes,
+        limits=limits,
+        largest_weight=largest_weight,
+    )

@@ -160,6 +160,6 @@ class SurveyTask:
     def _count(self, batch: Any, evidence: Evidence) -> Counts:
         observed = None
         if self.reader.observes:
-            observed = Margins.of(self.reader.observe(batch, evidence), self.attributes)
+            observed = Margins.of(self.reader.observe(evidence), self.attributes)
         weighted = len(batch) if evidence.weights is None else int(np.count_nonzero(evidence.weights))
         return Counts(len(batch), weighted, Margins.of(evidence, self.attributes), observed)

@@ -53,7 +53,7 @@ from bylaw.estimators.group_models import find_hidden_names, find_model_key, mak
 from bylaw.estimators.metadata_routing import Routes, format_route, make_router
 from bylaw.estimators.random_state import check_random_state, make_generator, make_key, make_seed
 from bylaw.estimators.search_scorers import check_search
-from bylaw.estimators.training import FittedRows, TrainedModels, Training
+from bylaw.estimators.training import TrainedModels, Training
 from bylaw.estimators.unlabelled_rows import FitInputs, check_row_parameters
 from bylaw.estimators.violations import Violations
 from bylaw.fitting.frontier import Frontier, Progress, frontier
@@ -66,9 +66,9 @@ from bylaw.program.linear_form import admit_values
 from bylaw.program.row_rates import has_rows
 from bylaw.reductions import FEW_ROWS
 from bylaw.rows.arrays import check_alignment
-from bylaw.rows.evidence import Evidence
+from bylaw.rows.evidence import Evidence, Limits
 from bylaw.rows.groups import PartlyKnownGroup
-from bylaw.rows.outcomes import HeldOut, Limits, ObservedRows, observe
+from bylaw.rows.outcomes import ObservedRows, observe
 from bylaw.testing import Audit, audit
 
 if TYPE_CHECKING:
@@ -422,23 +422,21 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     def _choose_policy(
         self, problem: Problem, training: Training, references: Mapping[str, NDArray[Any]]
-    ) -> tuple[TrainedModels, Policy, FittedRows]:
+    ) -> tuple[TrainedModels, Policy, Evidence]:
         """The models in use, the policy on rows that they were not trained on, and these rows."""
         rows, certifying = self._split_rows(len(training))
         all_rows, training = training, training if certifying is None else training.select_rows(rows)
         known = {name: column[rows] for name, column in references.items()}
         evidence, trained = training.make_evidence(known), training.train_models()
-        held_out: HeldOut | None = None
+        held_out: Evidence | None = None
         if certifying is not None:
             others = {name: column[certifying] for name, column in references.items()}
             held_out = trained.make_held_out(all_rows.select_rows(certifying), others, self.largest_weight)
-        fitted = FittedRows(evidence, **training.outcomes)
-        options = self._state_outcomes(fitted)
         with _name_calibrator():
             fitter = make_fitter(
                 problem,
-                evidence,
-                **options,
+                self._choose_columns(evidence),
+                **self._state_options(evidence),
                 guarantee=self.guarantee,  # type: ignore[arg-type]
                 confidence=CONFIDENCE if _is_auto(self.confidence) else self.confidence,  # type: ignore[arg-type]
                 held_out=held_out,
@@ -452,15 +450,15 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         if not self.correction:
             self._warn_about_small_groups(policy, training)
         prints = training.fingerprint_rows(trained, policy, known)
-        return trained, replace(policy, fingerprints=prints), fitted
+        return trained, replace(policy, fingerprints=prints), evidence
 
-    def _state_outcomes(self, rows: FittedRows) -> dict[str, Any]:
-        """What a fit makes of labels and groups, as arguments of `solve` and `frontier`."""
-        return {
-            **(rows.outcomes if self.correction else {}),
-            "calibrate": self._resolve_calibration(rows.labels),
-            "margin": self._resolve_margin(),
-        }
+    def _choose_columns(self, rows: Evidence) -> Evidence:
+        """Return the rows with their labels and true groups if rules are to hold as observed."""
+        return rows if self.correction else rows.without_observed()
+
+    def _state_options(self, rows: Evidence) -> dict[str, Any]:
+        """Return what a fit makes of labels and groups, as arguments of `solve` and `frontier`."""
+        return {"calibrate": self._resolve_calibration(rows.labels), "margin": self._resolve_margin()}
 
     def _split_rows(self, n_rows: int) -> tuple[NDArray[np.intp], NDArray[np.intp] | None]:
         """The rows that choose the policy, and those that certify it, if any."""
@@ -1162,9 +1160,9 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         rows = self._get_fitted_rows("frontier")
         return frontier(
             self.policy_.problem,
-            rows.evidence,
+            self._choose_columns(rows),
             sweep,
-            **self._state_outcomes(rows),
+            **self._state_options(rows),
             solver=self.solver,
             beta=self.beta,
             tol=tol,
@@ -1226,21 +1224,20 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         held_out = None
         if X is not None:
             evidence, groups = self._read_outcomes(X, y, sensitive_features, reference, sample_weight, None)
-            held_out = HeldOut(
-                evidence,
-                y,
-                groups or None,
+            held_out = evidence.with_observed(
+                labels=y,
+                true_groups=groups,
                 largest_weight=self.largest_weight,
                 propensity_weights=propensity_weights,
             )
         elif alone := [name for name, value in given.items() if value is not None]:
             raise OptionError(f"{alone[0]}= goes with X, rows that fit did not see: pass both, or neither")
-        made = report(self.policy_, rows.evidence, **rows.outcomes, held_out=held_out, **options)
+        made = report(self.policy_, rows, held_out=held_out, **options)
         if path is not None:
             made.save(path)
         return made
 
-    def _get_fitted_rows(self, asked: str) -> FittedRows:
+    def _get_fitted_rows(self, asked: str) -> Evidence:
         check_is_fitted(self)
         if self._fitted_rows is None:
             raise OptionError(
@@ -1261,8 +1258,10 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     ) -> tuple[Floats, ObservedRows]:
         """The probabilities of the decisions, and the rows as observed, with what the query reads."""
         evidence, groups = self._read_outcomes(X, y, sensitive_features, reference, weights, query)
-        evidence = self.policy_.calibrate(evidence)
-        return self.policy_.probabilities(evidence), observe(evidence, y, groups, propensity_weights)
+        evidence = self.policy_.calibrate(
+            evidence.with_observed(labels=y, true_groups=groups, propensity_weights=propensity_weights)
+        )
+        return self.policy_.probabilities(evidence), observe(evidence)
 
     def _read_outcomes(
         self,

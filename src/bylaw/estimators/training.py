@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _check_method_params, _num_samples
 
-from bylaw._base.typing import Floats
+from bylaw._base.typing import Floats, Mask
 from bylaw.errors import OptionError
 from bylaw.estimators.cross_fitting import (
     RowIndices,
@@ -28,8 +28,7 @@ from bylaw.language.expressions import LABEL
 from bylaw.policy.policy import Policy
 from bylaw.policy.recognition import Fingerprints, hash_evidence
 from bylaw.rows.evidence import Evidence
-from bylaw.rows.groups import KnownGroup, PartlyKnownGroup
-from bylaw.rows.outcomes import HeldOut, Mask
+from bylaw.rows.groups import MISSING, KnownGroup
 
 Params = Mapping[str, Any]
 
@@ -104,35 +103,21 @@ class Training:
             return np.arange(_num_samples(self.X))
         return np.concatenate([test for _, test in self.splits])
 
-    @property
-    def outcomes(self) -> dict[str, Any]:
-        """What `fit` observes of the policy's rows, as arguments of `solve`."""
-        rows = self.policy_rows
+    def list_observed(self, rows: RowIndices) -> dict[str, Any]:
+        """Return what `fit` observes of some rows, as observed columns of evidence."""
+        labels, weights = self.labels, self.propensity_weights
+        if labels is not None and LABEL in self.seen:
+            labels = np.ma.MaskedArray(labels, mask=~self.seen[LABEL])
+        groups = {}
+        for name in [name for group in self.hidden for name in group.names if name in self.groups]:
+            group = self.groups[name]
+            codes = np.where(self.seen[name], group.codes, MISSING) if name in self.seen else group.codes
+            groups[name] = KnownGroup(group.values, codes[rows])
+        partly = any(0 < shown[rows].mean() < 1 for shown in self.seen.values())
         return {
-            "labels": self.observed_labels(rows),
-            "groups": self.observed_groups(rows) or None,
-            "propensity_weights": self.find_propensity_weights(rows),
-        }
-
-    def find_propensity_weights(self, rows: RowIndices) -> Floats | None:
-        """Of some rows, where these show labels or groups that others of them lack."""
-        shares = [shown[rows].mean() for shown in self.seen.values()]
-        partly = any(0 < share < 1 for share in shares)
-        return self.propensity_weights[rows] if partly and self.propensity_weights is not None else None
-
-    def observed_labels(self, rows: RowIndices) -> NDArray[Any] | None:
-        """Of some rows, masked where they are missing."""
-        if self.labels is None or LABEL not in self.seen:
-            return None if self.labels is None else self.labels[rows]
-        return np.ma.MaskedArray(self.labels[rows], mask=~self.seen[LABEL][rows])
-
-    def observed_groups(self, rows: RowIndices) -> dict[str, KnownGroup | PartlyKnownGroup]:
-        """The true values of hidden groups, where `fit` knows them, of some rows."""
-        names = [name for group in self.hidden for name in group.names if name in self.groups]
-        groups = {name: self.groups[name].rows(rows) for name in names}
-        return {
-            name: PartlyKnownGroup(group, self.seen[name][rows]) if name in self.seen else group
-            for name, group in groups.items()
+            "labels": None if labels is None else labels[rows],
+            "true_groups": groups or None,
+            "propensity_weights": weights[rows] if partly and weights is not None else None,
         }
 
     def count_seen(self, names: Iterable[str]) -> int:
@@ -151,7 +136,7 @@ class Training:
         return hash_evidence(policy.feature_map, policy.calibrate(evidence)).join(policy.fingerprints)
 
     def make_evidence(self, references: Mapping[str, NDArray[Any]]) -> Evidence:
-        """Of the policy's rows, from out-of-fold predictions."""
+        """Return the policy's rows, with out-of-fold predictions and what `fit` observes of them."""
         predictions = (
             self._predictions if self._calibration is None else self._calibration(*self._predictions)
         )
@@ -162,7 +147,7 @@ class Training:
             groups={name: group.rows(self.policy_rows) for name, group in self.groups.items()},
             references={name: column[self.policy_rows] for name, column in references.items()},
             weights=None if self.weights is None else self.weights[self.policy_rows],
-        )
+        ).with_observed(**self.list_observed(self.policy_rows))
 
     @cached_property
     def _predictions(self) -> tuple[Floats, list[Floats]]:
@@ -234,21 +219,6 @@ class Training:
 
 
 @dataclass(frozen=True)
-class FittedRows:
-    """The rows on which a policy was chosen, from out-of-fold predictions, and what is observed of them."""
-
-    evidence: Evidence
-    labels: NDArray[Any] | None  # (n_rows,), masked where they are missing
-    groups: Mapping[str, KnownGroup | PartlyKnownGroup] | None  # of those that the evidence does not know
-    propensity_weights: Floats | None
-
-    @property
-    def outcomes(self) -> dict[str, Any]:
-        """As arguments of `solve`, `frontier` and `report`."""
-        return {"labels": self.labels, "groups": self.groups, "propensity_weights": self.propensity_weights}
-
-
-@dataclass(frozen=True)
 class TrainedModels:
     """Models that are ready for new rows."""
 
@@ -277,17 +247,11 @@ class TrainedModels:
 
     def make_held_out(
         self, rows: Training, references: Mapping[str, NDArray[Any]], largest_weight: float | None
-    ) -> HeldOut:
-        """Rows that no model was trained on, with their true labels and groups."""
+    ) -> Evidence:
+        """Return rows that no model was trained on, with their true labels and groups."""
         evidence = self.make_evidence(rows.X, rows.groups, references).with_columns(weights=rows.weights)
-        every = np.arange(len(rows))
-        return HeldOut(
-            evidence,
-            rows.observed_labels(every),
-            rows.observed_groups(every) or None,
-            largest_weight=largest_weight,
-            propensity_weights=rows.find_propensity_weights(every),
-        )
+        observed = rows.list_observed(np.arange(len(rows)))
+        return evidence.with_observed(**observed, largest_weight=largest_weight)
 
 
 def assemble_evidence(

@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.utils.validation import _is_arraylike, _num_samples
 
-from bylaw._base.typing import Floats
+from bylaw._base.typing import Floats, Mask
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.estimators.fit_inputs import read_partial_groups, read_references
 from bylaw.language.expressions import LABEL
 from bylaw.language.problem import Problem
 from bylaw.rows.groups import KnownGroup, PartlyKnownGroup, concatenate_groups
-from bylaw.rows.outcomes import Mask
 
 _APPEND = "append the rows to X instead, with missing labels in y"
 

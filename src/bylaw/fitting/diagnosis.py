@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
-from bylaw.engines.scan import Scan
+from bylaw.engines.scan import Scan, attach_observed
 from bylaw.errors import OptionError
 from bylaw.fitting.solve import make_fitter
 from bylaw.language.problem import Problem
@@ -16,7 +16,7 @@ from bylaw.program.blocks import make_blocks
 from bylaw.program.dual import Dual
 from bylaw.program.linear_form import compile_problem
 from bylaw.reductions import Diagnosis, examine, measure_slack
-from bylaw.rows.evidence import Evidence, as_evidence
+from bylaw.rows.evidence import Evidence
 
 
 def diagnose(
@@ -60,16 +60,14 @@ def diagnose(
     """
     if not isinstance(problem, Problem):
         raise OptionError(f"diagnose() takes a Problem and then Evidence, not {type(problem).__name__} first")
-    with evidence.hold_rows() if isinstance(evidence, Scan) else nullcontext():
-        surveyed = evidence.survey(problem) if isinstance(evidence, Scan) else None
-        rows = as_evidence(evidence) if surveyed is None else surveyed.evidence
+    given = attach_observed(evidence, labels=labels, groups=groups, propensity_weights=propensity_weights)
+    with given.hold_rows() if isinstance(given, Scan) else nullcontext():
+        surveyed = given.survey(problem) if isinstance(given, Scan) else None
+        rows: Any = given if surveyed is None else surveyed.evidence
         linear = problem.minimize.is_linear and not problem.of_worst_group  # the rules alone are examined
         stated = problem if linear else problem.with_objective(selected(rows.classes[0]))
-        if any(given is not None for given in (labels, groups, propensity_weights)):
-            fitter = make_fitter(
-                stated, evidence, labels=labels, groups=groups, propensity_weights=propensity_weights
-            )
-            return fitter.diagnose(stated, relaxation_costs)
+        if surveyed is None and rows.has_observed:
+            return make_fitter(stated, rows).diagnose(stated, relaxation_costs)
         form = compile_problem(stated, rows)
         dual = Dual(form, make_blocks(form, rows), beta=1.0) if surveyed is None else surveyed.make_dual(form)
         found = examine(dual, stated, rows, costs=relaxation_costs)

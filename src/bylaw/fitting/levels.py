@@ -16,9 +16,9 @@ from typing import Any, Literal
 from bylaw._base.runtime import find_stack_level
 from bylaw._base.typing import Value
 from bylaw.calibration.calibration import Calibrate
-from bylaw.engines.scan import Scan, read_rows
+from bylaw.engines.scan import Scan, attach_observed
 from bylaw.errors import ConvergenceWarning, GuaranteeWarning, InfeasibleRulesError, OptionError
-from bylaw.fitting.solve import make_fitter, refuse_columns
+from bylaw.fitting.solve import make_fitter, refuse_calibration
 from bylaw.language.expressions import Objective, Rate
 from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
@@ -200,21 +200,16 @@ def make_path(
     with the labels, groups and weights that their columns name."""
     if not isinstance(problem, Problem):
         raise OptionError(f"a Problem comes first and then Evidence, not {type(problem).__name__}")
-    rows = read_rows(evidence)
-    if isinstance(evidence, Scan):
-        refuse_columns(
-            labels=labels, groups=groups, propensity_weights=propensity_weights, calibrate=calibrate
-        )
-        labels, groups, propensity_weights = rows.labels, rows.groups, rows.propensity_weights
+    rows = attach_observed(evidence, labels=labels, groups=groups, propensity_weights=propensity_weights)
+    if isinstance(rows, Scan):
+        refuse_calibration(calibrate)
+        rows = rows.read()
     fitter = make_fitter(
         problem,
-        rows.evidence,
+        rows,
         solver=solver,
         beta=beta,
         tol=tol,
-        labels=labels,
-        groups=groups,
-        propensity_weights=propensity_weights,
         calibrate=calibrate,
         margin=margin,
     )

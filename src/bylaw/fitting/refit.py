@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from bylaw._base.validation import CONFIDENCE, check_fraction
-from bylaw.calibration.calibration import calibrate_held_out
 from bylaw.errors import OptionError
 from bylaw.fitting.solve import solve
 from bylaw.language.expressions import CHANGED, Rule
@@ -18,7 +17,7 @@ from bylaw.language.problem import Problem
 from bylaw.language.rates import custom
 from bylaw.policy.policy import Policy
 from bylaw.rows.evidence import Evidence, as_evidence
-from bylaw.rows.outcomes import KNOWN, HeldOut, observe
+from bylaw.rows.outcomes import observe
 from bylaw.testing import DecidedRows, Untestable, add_changes
 
 
@@ -31,7 +30,7 @@ def refit(
     rules: Sequence[Statement | str] | Statement | str | None = None,
     labels: Any = None,
     groups: Any = None,
-    held_out: Evidence | HeldOut | None = None,
+    held_out: Evidence | None = None,
     held_out_ids: Any = None,
     **options: Any,
 ) -> Policy:
@@ -58,7 +57,7 @@ def refit(
         the true labels, as in `solve`.
     groups : dict or frame, optional
         the true groups, as in `solve`.
-    held_out : Evidence or HeldOut, optional
+    held_out : Evidence, optional
         further rows: all rules, and the share of changed decisions, are certified on them.
     held_out_ids : array, optional
         their ids, where `ids` are given.
@@ -94,15 +93,16 @@ def refit(
     """
     if not isinstance(policy, Policy):
         raise OptionError(f"refit() takes a Policy and then Evidence, not {type(policy).__name__} first")
-    rows = as_evidence(evidence)
+    rows = as_evidence(evidence).with_observed(labels=labels, true_groups=groups)
     problem = policy.problem if rules is None else policy.problem.with_rules(_list(rules))
     problem = problem.with_rules([rule for rule in problem.rules if not counts_changes(rule)])
-    options = {"deterministic": policy.deterministic, **options, "labels": labels, "groups": groups}
+    options = {"deterministic": policy.deterministic, **options}
     if held_out is not None:
+        as_evidence(held_out)
         options["guarantee"] = "high_probability"
     if held_out is not None and (ids is None) != (held_out_ids is None):
         raise OptionError("ids= and held_out_ids= go together: changes are counted alike on both")
-    solving = _Refitting(policy, options, _as_held_out(held_out), held_out_ids)
+    solving = _Refitting(policy, options, held_out, held_out_ids)
     if churn is None:
         return solving.solve(problem, rows)
     check_fraction(churn, "churn", 0.05)
@@ -126,7 +126,7 @@ class _Refitting:
     """How an earlier policy is refitted."""
 
     def __init__(
-        self, earlier: Policy, options: dict[str, Any], held_out: HeldOut | None, held_out_ids: Any
+        self, earlier: Policy, options: dict[str, Any], held_out: Evidence | None, held_out_ids: Any
     ) -> None:
         self.earlier, self.options = earlier, options
         self.held_out, self.held_out_ids = held_out, held_out_ids
@@ -136,16 +136,16 @@ class _Refitting:
         held_out = self._mark(self.held_out) if marks else self.held_out
         if self.calibration is None:
             return solve(problem, rows, held_out=held_out, **{"calibrate": "none", **self.options})
-        held_out = calibrate_held_out(self.calibration, held_out)
+        held_out = None if held_out is None else self.calibration.apply(held_out)
         found = solve(problem, self.calibration.apply(rows), held_out=held_out, **self.options)
         return replace(found, calibration=self.calibration)
 
-    def _mark(self, held_out: HeldOut | None) -> HeldOut | None:
+    def _mark(self, held_out: Evidence | None) -> Evidence | None:
         if held_out is None:
             return None
-        marked = self.earlier.mark_changes(held_out.evidence, ids=self.held_out_ids)
+        marked = self.earlier.mark_changes(held_out, ids=self.held_out_ids)
         limits, outcomes = add_changes(marked.costs, held_out.limits, held_out.outcomes)
-        return replace(held_out, evidence=marked, limits=limits, outcomes=outcomes)
+        return marked.with_columns(limits=limits, outcomes=outcomes)
 
     def certifies(self, policy: Policy, churn: float) -> bool:
         """Whether held-out rows, if there are any, show that few decisions change. That is wrong with the
@@ -153,10 +153,9 @@ class _Refitting:
         held_out = self._mark(self.held_out)
         if held_out is None:
             return True
-        rows = policy.feature_map.admit(policy.calibrate(held_out.evidence))
-        seen = observe(rows, outcomes={CHANGED: KNOWN})
+        rows = policy.feature_map.admit(policy.calibrate(held_out))
         decided = DecidedRows(
-            seen,
+            observe(rows),
             policy.probabilities(rows),
             policy.action_space,
             labelled=False,
@@ -175,9 +174,3 @@ def _list(rules: Any) -> list[Any]:
 def counts_changes(rule: Statement) -> bool:
     """Whether a rule bounds the changes of an earlier refit."""
     return isinstance(rule, Rule) and any(atom.reads("cost") == CHANGED for atom in rule.atoms())
-
-
-def _as_held_out(rows: Any) -> HeldOut | None:
-    if rows is None or isinstance(rows, HeldOut):
-        return rows
-    return HeldOut(as_evidence(rows))

@@ -15,21 +15,19 @@ from bylaw._base.validation import CONFIDENCE, check_fraction, check_margin, che
 from bylaw.calibration.calibration import (
     Calibrate,
     CalibratedEvidence,
-    calibrate_held_out,
     fit_calibration,
 )
 from bylaw.engines.database import PULL
 from bylaw.engines.databases import DatabaseScan
-from bylaw.engines.scan import Scan, read_rows
+from bylaw.engines.scan import Scan, attach_observed, read_rows
 from bylaw.errors import BylawError, OptionError, Remedy
 from bylaw.language.problem import Problem
 from bylaw.language.rates import rejected, selected
 from bylaw.policy.policy import Policy
 from bylaw.program.row_rates import list_free_options
 from bylaw.reductions import Fitter, mark_vacuous_rules, warn_of_small_groups
-from bylaw.rows.arrays import check_alignment
-from bylaw.rows.evidence import Evidence, as_evidence
-from bylaw.rows.outcomes import HeldOut, observe
+from bylaw.rows.evidence import Evidence
+from bylaw.rows.outcomes import observe
 from bylaw.solvers import (
     ACSA,
     SGD,
@@ -69,7 +67,7 @@ def solve(
     margin: float | Literal["auto"] = 0.0,
     guarantee: Literal["high_probability"] | None = None,
     confidence: float = 0.95,
-    held_out: Evidence | HeldOut | Scan | None = None,
+    held_out: Evidence | Scan | None = None,
     deterministic: bool = False,
     rng: np.random.Generator | int | None = None,
     callback: Callback | None = None,
@@ -85,8 +83,8 @@ def solve(
     problem : Problem
         what to minimise under which rules.
     evidence : Evidence or Scan
-        the rows, as they are known when they are decided; or rows that live elsewhere, whose columns name
-        labels and groups as observed.
+        the rows, with labels and groups as observed if there are any; or rows that live elsewhere, whose
+        columns name these.
     solver : str, Solver or Optimizer
         "auto" (full_batch), "full_batch", "linear_program", "stochastic", "sgd3", "acsa", "sgd", or any
         `Solver`, such as `Stochastic(optimizer, passes=5)`; an optimizer alone makes one pass.
@@ -100,11 +98,12 @@ def solve(
         stochastic solver takes its steps and then reports whether it got there; its rules may be missed
         by three standard errors of their rates more.
     labels : array of shape (n_rows,), optional
-        the true label of each row: rules that refer to labels then hold as observed. Labels may be missing
+        the true label of each row, `Evidence(labels=)`: rules that refer to labels then hold as observed.
+        Labels may be missing
         (None, NaN, NA, null, masked) on some rows, and so may groups: the rates are then prediction-powered,
         those that the probabilities predict over all rows plus their mean error on the rows that were seen.
     groups : dict or frame, optional
-        the true groups, {name: one value per row}, of attributes that the evidence knows only as
+        the true groups, `Evidence(true_groups=)`, of attributes that the evidence knows only as
         probabilities: rules that refer to them then hold as observed.
     calibrate : None, "auto", "none", "temperature", "vector", "isotonic" or "dirichlet"
         fit a calibration of the probabilities on the observed labels and groups, and solve with calibrated
@@ -112,8 +111,8 @@ def solve(
         the method with the least cross-validated log loss, or none. By default, None, it is "auto" where
         labels or true groups of rows in memory are given, and "none" elsewhere.
     propensity_weights : array of shape (n_rows,), optional
-        where labels or groups are missing, 1 / P(seen | x) of the rows that show them. By default these are
-        a random sample of all rows.
+        `Evidence(propensity_weights=)`: where labels or groups are missing, 1 / P(seen | x) of the rows that
+        show them. By default these are a random sample of all rows.
     margin : float or "auto"
         tighten every rule by this many standard errors of its rate on these rows, so that it is likelier to
         hold on others; less where that would leave no policy. "auto" is as many as it takes for all rules
@@ -124,9 +123,9 @@ def solve(
         smaller margins that are tested, the last that passes is returned.
     confidence : float
         of that guarantee.
-    held_out : Evidence, HeldOut or Scan, optional
-        rows that were held out; `HeldOut(evidence, labels, groups)` where rules refer to labels or to
-        groups that are known only as probabilities.
+    held_out : Evidence or Scan, optional
+        rows that were held out; with `labels` and `true_groups` where rules refer to labels or to groups that
+        are known only as probabilities.
     deterministic : bool
         True for decisions without chance: each row gets the action of largest score, of equal ones the
         first, and the rules are held, corrected and certified on these decisions. `policy.hard` states what
@@ -169,6 +168,7 @@ def solve(
     """
     if not isinstance(problem, Problem):
         raise OptionError(f"solve() takes a Problem and then Evidence, not {type(problem).__name__} first")
+    evidence = attach_observed(evidence, labels=labels, groups=groups, propensity_weights=propensity_weights)
     with evidence.hold_rows() if isinstance(evidence, Scan) else nullcontext():
         fitter = make_fitter(
             problem,
@@ -176,9 +176,6 @@ def solve(
             solver=solver,
             beta=beta,
             tol=tol,
-            labels=labels,
-            groups=groups,
-            propensity_weights=propensity_weights,
             calibrate=calibrate,
             margin=margin,
             guarantee=guarantee,
@@ -207,14 +204,11 @@ def make_fitter(
     solver: str | Solver | Optimizer = "auto",
     beta: float | Literal["auto", "paper"] = "auto",
     tol: float = 1e-6,
-    labels: Any = None,
-    groups: Any = None,
-    propensity_weights: Any = None,
     calibrate: Calibrate | None = None,
     margin: float | Literal["auto"] = 0.0,
     guarantee: Literal["high_probability"] | None = None,
     confidence: float = 0.95,
-    held_out: Evidence | HeldOut | Scan | None = None,
+    held_out: Evidence | Scan | None = None,
     deterministic: bool = False,
     rng: np.random.Generator | int | None = None,
     callback: Callback | None = None,
@@ -226,9 +220,7 @@ def make_fitter(
     if isinstance(evidence, Scan):
         if deterministic:
             raise OptionError("deterministic decisions need all rows in memory", Remedy("read_all_rows"))
-        refuse_columns(
-            labels=labels, groups=groups, propensity_weights=propensity_weights, calibrate=calibrate
-        )
+        refuse_calibration(calibrate)
         if isinstance(evidence, DatabaseScan):
             _refuse_rows(margin, guarantee, solver)
         if not isinstance(as_solver(solver), FullBatch):
@@ -238,28 +230,25 @@ def make_fitter(
             )
         surveyed = evidence.survey(problem)
         evidence = surveyed.evidence
-    _check_rows(evidence, labels, groups, propensity_weights)
     evidence.check_group_sizes(problem.compared_attributes)
     check_positive(tol, "tol")
     if margin != "auto":
         check_margin(margin)
     certifying = _check_guarantee(guarantee, confidence, held_out, margin)
     if calibrate is None:
-        observable = (labels is not None or groups is not None) and not isinstance(
-            evidence, CalibratedEvidence
+        observable = (
+            evidence.has_observed and surveyed is None and not isinstance(evidence, CalibratedEvidence)
         )
         calibrate = "auto" if observable else "none"
-    calibration = fit_calibration(evidence, labels, groups, calibrate, problem.attributes, propensity_weights)
+    calibration = fit_calibration(evidence, calibrate, problem.attributes)
     if calibration is not None:
         evidence = calibration.apply(evidence)
-        certifying = calibrate_held_out(calibration, certifying)
-    if propensity_weights is not None and labels is None and groups is None:
-        raise OptionError("propensity_weights= has no effect without labels= or groups=. Leave it out")
+        certifying = None if certifying is None else calibration.apply(certifying)
     observed = None if surveyed is None else surveyed.observed
-    if labels is not None or groups is not None:
-        observed = observe(evidence, labels, groups, propensity_weights)
+    if surveyed is None and evidence.has_observed:
+        observed = observe(evidence.with_columns(outcomes={}))  # costs are those of the evidence
     return Fitter(
-        evidence=evidence,
+        evidence=evidence.without_observed(),  # policies decide by the other columns
         surveyed=surveyed,
         observed=observed,
         calibrate=calibrate,
@@ -276,27 +265,17 @@ def make_fitter(
     )
 
 
-def solve_without_rules(
-    policy: Policy,
-    evidence: Evidence,
-    decided: Evidence | None = None,
-    *,
-    labels: Any = None,
-    groups: Any = None,
-    propensity_weights: Any = None,
-) -> Floats | None:
+def solve_without_rules(policy: Policy, evidence: Evidence, decided: Evidence | None = None) -> Floats | None:
     """Return the decisions without rules: the same problem, calibration and actions, but no rules.
 
     Parameters
     ----------
     policy : Policy
     evidence : Evidence
-        the rows on which the policy was chosen.
+        the rows on which the policy was chosen. What was observed of them matters only where the objective
+        is not linear and the policy was chosen with it.
     decided : Evidence, optional
         the rows to decide; by default the same.
-    labels, groups, propensity_weights : optional
-        of the rows on which the policy was chosen, as in `solve`. They only matter where the objective is not
-        linear and the policy was chosen with them.
 
     Returns
     -------
@@ -313,7 +292,8 @@ def solve_without_rules(
     space = policy.action_space
     free = list_free_options(policy.problem.minimize, space)
     excluded = [(selected(one) if one in space.named_options else rejected()) <= 0 for one in free]
-    outcomes = {"labels": labels, "groups": groups, "propensity_weights": propensity_weights}
+    if policy.fitted_rates is None:
+        evidence = evidence.without_observed()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
@@ -322,26 +302,19 @@ def solve_without_rules(
                 policy.calibrate(evidence),
                 beta=policy.beta,
                 deterministic=policy.deterministic,
-                **({} if policy.fitted_rates is None else outcomes),
             )
             return found.probabilities(decided)
     except BylawError:
         return None
 
 
-def refuse_columns(**options: Any) -> None:
-    """What the columns of scanned rows tell, or what needs rows in memory."""
-    if options.pop("calibrate") not in (None, "none"):
+def refuse_calibration(calibrate: Any) -> None:
+    """Raise if probabilities of scanned rows are to be calibrated."""
+    if calibrate not in (None, "none"):
         raise OptionError(
             "calibrate= needs rows in memory: calibrate the probabilities before they are written, or solve "
             "with Evidence of a sample of the rows"
         )
-    for name, value in options.items():
-        if value is not None:
-            raise OptionError(
-                f"{name}= goes with Evidence; of scanned rows, state the columns: "
-                "Columns(..., label=..., true_groups={...})"
-            )
 
 
 def _refuse_rows(margin: Any, guarantee: Any, solver: Any) -> None:
@@ -354,13 +327,7 @@ def _refuse_rows(margin: Any, guarantee: Any, solver: Any) -> None:
         raise OptionError(f"solver={solver!r} needs the rows themselves: use 'auto', or {PULL}")
 
 
-def _check_rows(evidence: Any, labels: Any, groups: Any, propensity_weights: Any) -> None:
-    """Also where none of it is used."""
-    index = as_evidence(evidence).index
-    check_alignment({"labels": labels, "groups": groups, "propensity_weights": propensity_weights}, index)
-
-
-def _check_guarantee(guarantee: Any, confidence: Any, held_out: Any, margin: Any) -> HeldOut | None:
+def _check_guarantee(guarantee: Any, confidence: Any, held_out: Any, margin: Any) -> Evidence | None:
     """The rows that must certify the policy, if it is to be certified."""
     check_fraction(confidence, "confidence")
     if guarantee not in (None, "high_probability"):

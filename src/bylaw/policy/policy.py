@@ -474,9 +474,10 @@ class Policy:
             such as `error()`, or its text, "error()"; of `worst(error(), by="race")`, the rate of the worst
             group that has rows.
         evidence : Evidence or ObservedRows
-            the rate is the one that the evidence predicts, or the observed one.
+            the rate is the observed one where these rows have labels or true groups, and otherwise the one
+            that the evidence predicts.
         labels, groups : optional
-            true labels (n_rows,) and groups {name: values}; with them, the rate as observed.
+            true labels (n_rows,) and groups {name: values}, if they are not columns of the evidence.
         probabilities : array of shape (n_rows, n_actions), optional
             of each action, where they are at hand or those of other decisions; needed for `ObservedRows`.
 
@@ -502,11 +503,13 @@ class Policy:
         chances = (
             self.probabilities(as_evidence(evidence)) if probabilities is None else np.asarray(probabilities)
         )
-        given = {"probabilities": probabilities, "labels": labels, "groups": groups}
-        check_alignment(given, evidence.index)
-        evidence = self.calibrate(evidence) if isinstance(evidence, Evidence) else evidence
+        check_alignment({"probabilities": probabilities}, evidence.index)
         if labels is not None or groups is not None:
-            evidence = observe(self.feature_map.admit(as_evidence(evidence)), labels, groups)
+            evidence = as_evidence(evidence).with_observed(labels=labels, true_groups=groups)
+        if isinstance(evidence, Evidence):
+            evidence = self.calibrate(evidence)
+            if evidence.has_observed:
+                evidence = observe(self.feature_map.admit(evidence))
         if isinstance(stated, Worst):
             rates = compute_group_rates(stated, evidence, chances, self.action_space)
             warn_of_missing_groups(stated, rates, self.feature_map)

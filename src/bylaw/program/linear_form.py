@@ -38,9 +38,9 @@ from bylaw.language.expressions import (
 from bylaw.language.problem import ExpandedRule, Problem
 from bylaw.language.rates import selected
 from bylaw.rows.arrays import as_matrix, check_alignment
-from bylaw.rows.evidence import RowData, check_cost
+from bylaw.rows.evidence import RowData, check_cost, name_cost
 from bylaw.rows.groups import Group, KnownGroup, Part
-from bylaw.rows.outcomes import ObservedRows, name_cost
+from bylaw.rows.outcomes import ObservedRows
 
 Frequencies = Mapping[Conditions, float]
 AnyRows = TypeVar("AnyRows", bound=RowData)

@@ -38,8 +38,7 @@ from bylaw.program.linear_form import (
     evaluate_cost,
     measure_frequency,
 )
-from bylaw.rows.evidence import Evidence, RowData
-from bylaw.rows.outcomes import Limits
+from bylaw.rows.evidence import Evidence, Limits, RowData
 
 _SAME_COST = 1e-12
 _LISTED = 5  # groups in a warning

@@ -25,7 +25,8 @@ from bylaw.program.solution import Certificate
 from bylaw.reductions._observe import CorrectedSolution, Correction, Restate, as_stated
 from bylaw.reductions._policies import fingerprint_rows, make_corrected_policy, predict_actions
 from bylaw.reductions._ratio_rules import RatioRules
-from bylaw.rows.outcomes import HeldOut, observe
+from bylaw.rows.evidence import Evidence
+from bylaw.rows.outcomes import observe
 from bylaw.testing import (
     MOST_ROWS,
     DecidedRows,
@@ -59,22 +60,21 @@ class _Failure(NamedTuple):
     rows_needed: float
 
 
-def certify(correction: Correction, held_out: HeldOut, confidence: float, finish: Finish) -> Policy:
+def certify(correction: Correction, held_out: Evidence, confidence: float, finish: Finish) -> Policy:
     """Return the least cautious policy that the held-out rows certify.
 
     Parameters
     ----------
     correction : Correction
-    held_out : HeldOut
+    held_out : Evidence
     confidence : float
     finish : callable
         turns a solution into what is tested, such as deterministic decisions.
     """
     delta, accepted, failure = 1 - confidence, None, None
     feature_map = correction.dual.form.feature_map
-    admitted, weights = feature_map.admit(held_out.evidence), held_out.propensity_weights
-    outcome = observe(admitted, held_out.labels, held_out.groups, weights, held_out.outcomes)
-    hashed = hash_evidence(feature_map, held_out.evidence)
+    outcome = observe(feature_map.admit(held_out))
+    hashed = hash_evidence(feature_map, held_out)
     if shares_rows(hashed, (fingerprint_rows(correction.dual),)):
         raise EvidenceError(
             "the held-out rows are rows on which the policy is chosen, and they cannot certify it; split the "
@@ -88,7 +88,7 @@ def certify(correction: Correction, held_out: HeldOut, confidence: float, finish
         solved = finish(candidate.correction, candidate.solved, candidate.restate)
         sample = DecidedRows(
             outcome,
-            predict_actions(solved.dual, solved.solution.multipliers, held_out.evidence),
+            predict_actions(solved.dual, solved.solution.multipliers, held_out),
             feature_map.action_space,
             labelled=LABEL in outcome.observed,
             limits=check_limits(held_out.limits, outcome),

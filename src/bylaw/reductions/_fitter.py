@@ -48,7 +48,7 @@ from bylaw.reductions._policies import (
 from bylaw.reductions._warnings import warn_of_alike_actions, warn_of_small_chance, warn_of_violations
 from bylaw.reductions._worst_group import GroupSearch, add_groups
 from bylaw.rows.evidence import Evidence
-from bylaw.rows.outcomes import HeldOut, ObservedRows, observe
+from bylaw.rows.outcomes import ObservedRows, observe
 from bylaw.solvers.base import Callback, Solver, resolve_beta
 from bylaw.solvers.full_batch import FullBatch, take_newton_step
 from bylaw.solvers.screening import ScreenedRows, screen_rows
@@ -209,7 +209,7 @@ class Fitter:
     beta: float | Literal["auto", "paper"]
     tol: float
     margin: float | Literal["auto"]
-    certifying: HeldOut | None
+    certifying: Evidence | None
     confidence: float
     deterministic: bool
     rng: np.random.Generator | None
@@ -233,7 +233,7 @@ class Fitter:
     @property
     def outcome(self) -> ObservedRows:
         """The observed columns of the rows, if there are any."""
-        return observe(self.evidence, None, None) if self.observed is None else self.observed
+        return observe(self.evidence.without_observed()) if self.observed is None else self.observed
 
     def describe_options(self) -> dict[str, Any]:
         """Return what a later report must know of how policies were chosen; it is saved with them."""

@@ -14,8 +14,7 @@ from bylaw.program.row_rates import compute_sizes
 from bylaw.report.action_words import ActionWords
 from bylaw.report.curves import Curves
 from bylaw.report.rows import ReportRows
-from bylaw.rows.evidence import count_effective
-from bylaw.rows.outcomes import name_cost
+from bylaw.rows.evidence import count_effective, name_cost
 from bylaw.testing import (
     VERDICT_TONES,
     Audit,

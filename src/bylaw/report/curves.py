@@ -22,6 +22,7 @@ from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
 from bylaw.program.solution import Status
 from bylaw.report.rows import ReportRows
+from bylaw.rows.evidence import Evidence
 from bylaw.view.numbers import Unit
 from bylaw.view.sentences import find_level_unit, is_factor, write_amount_saved
 
@@ -93,57 +94,63 @@ def trace_curves(
     policy, problem = rows.policy, rows.policy.problem
     if given is not None:
         return Curves([_convert_frontier(problem, one) for one in given])
-    outcomes = _list_outcomes(rows, margin)
+    evidence, options = _recall_fit(rows, margin)
     cost, prices, curves = rows.compare(problem.minimize).policy, policy.prices, list[Curve]()
     missing, without = list[str](), dict[str, float]()
     for place, statement in enumerate(problem.rules):
         idle = not write_amount_saved(prices.get(str(statement), 0.0), statement, problem.minimize)
         wanted = len(curves) < _MOST_CURVES
-        free = _solve_without(rows, place, outcomes) if wanted or (idle and rows.fitted) else None
+        free = _solve_without(rows, place, evidence, options) if wanted or (idle and rows.fitted) else None
         if idle and rows.fitted and free is not None and len(without) < _MOST_CURVES:
             # The next step of this rule saves nothing, but the rule may still cost something.
             chances = free.probabilities(rows.evidence)
             saved = cost - free.expected(problem.minimize, rows.seen, probabilities=chances)
             without[str(statement)] = saved if saved > 1e-4 * abs(cost) else 0.0
-        curve = _trace_curve(rows, statement, points, outcomes, free) if wanted else None
+        curve = _trace_curve(rows, statement, points, evidence, options, free) if wanted else None
         if curve is None:
             missing.append(str(statement))
         else:
             curves.append(curve)
-    return Curves(curves, missing, bool(outcomes), without)
+    return Curves(curves, missing, evidence.has_observed or bool(options), without)
 
 
-def _list_outcomes(rows: ReportRows, margin: float | Literal["auto"]) -> dict[str, Any]:
-    """Return what `solve` was given beside the rows, as far as it is known."""
-    policy, given = rows.policy, rows.given
-    if not policy.observed or given is None or not rows.fitted:
-        return {}
+def _recall_fit(rows: ReportRows, margin: float | Literal["auto"]) -> tuple[Evidence, dict[str, Any]]:
+    """Return the rows and options of `solve` that chose the policy, as far as they are known.
+
+    The rows have labels and true groups only if the policy was chosen by observed rates.
+    """
+    policy, evidence = rows.policy, rows.evidence
+    if not policy.observed or not rows.fitted:
+        return evidence.without_observed(), {}
     kept = margin if policy.certificate is None else policy.certificate.margin
-    outcomes = {
-        "labels": given.labels,
-        "groups": given.groups,
-        "propensity_weights": given.propensity_weights,
-    }
-    options = policy.card.options
-    if options and not (options["labels"] or options["groups"]):  # chosen with a margin alone
-        outcomes = {}
-    elif any(value is not None for value in outcomes.values()):
-        outcomes["calibrate"] = "none"  # the rows are calibrated as the policy calibrates them
-    return {name: value for name, value in (outcomes | {"margin": kept or None}).items() if value is not None}
+    options: dict[str, Any] = {"margin": kept} if kept else {}
+    stated = policy.card.options
+    if stated and not (stated["labels"] or stated["groups"]):  # chosen with a margin alone
+        return evidence.without_observed(), options
+    if evidence.has_observed:
+        options["calibrate"] = "none"  # the rows are calibrated as the policy calibrates them
+    return evidence, options
 
 
-def _solve_without(rows: ReportRows, place: int, outcomes: dict[str, Any]) -> Policy | None:
+def _solve_without(
+    rows: ReportRows, place: int, evidence: Evidence, options: dict[str, Any]
+) -> Policy | None:
     """Return the policy under all rules but one; None if those conflict."""
     policy, problem = rows.policy, rows.policy.problem
     others = problem.with_rules([rule for i, rule in enumerate(problem.rules) if i != place])
     with suppress(BylawError), warnings.catch_warnings():  # its decisions are not used
         warnings.simplefilter("ignore")
-        return solve(others, rows.evidence, beta=policy.beta, deterministic=policy.deterministic, **outcomes)
+        return solve(others, evidence, beta=policy.beta, deterministic=policy.deterministic, **options)
     return None
 
 
 def _trace_curve(
-    rows: ReportRows, statement: Statement, points: int, outcomes: dict[str, Any], free: Policy | None
+    rows: ReportRows,
+    statement: Statement,
+    points: int,
+    evidence: Evidence,
+    options: dict[str, Any],
+    free: Policy | None,
 ) -> Curve | None:
     """Return a curve; None if the statement has no level, or the rules conflict at all levels."""
     policy, problem, minimize = rows.policy, rows.policy.problem, rows.policy.problem.minimize
@@ -153,8 +160,8 @@ def _trace_curve(
         return None
     levels = _choose_levels(rows, lever, points, free)
     solved = list[_Point]()
-    if not (outcomes or policy.observed or policy.deterministic):
-        measure = partial(policy.expected, minimize, rows.evidence)
+    if not (options or policy.observed or policy.deterministic):
+        measure = partial(policy.expected, minimize, evidence)
         if rows.fitted and not is_factor(statement):
             price = policy.prices.get(str(statement), 0.0)
             solved.append(_Point(lever.level, measure(probabilities=rows.probabilities), price))
@@ -168,7 +175,7 @@ def _trace_curve(
         with warnings.catch_warnings():  # levels at which rules are missed are marked
             warnings.simplefilter("ignore", ConvergenceWarning)
             if remaining:
-                path = frontier(problem, rows.evidence, sweep, beta=policy.beta, **outcomes)
+                path = frontier(problem, evidence, sweep, beta=policy.beta, **options)
                 solved += _list_points(path)
     except InfeasibleRulesError:
         if not solved:

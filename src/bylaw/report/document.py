@@ -26,8 +26,7 @@ from bylaw.report.summary import write_fingerprint, write_statement, write_summa
 from bylaw.report.trust import write_calibration, write_guarantees, write_randomness
 from bylaw.report.watch import write_watch
 from bylaw.rows.evidence import Evidence, as_evidence
-from bylaw.rows.outcomes import HeldOut
-from bylaw.testing import Audit, Comparison, Monitor, audit
+from bylaw.testing import Comparison, Monitor, audit
 from bylaw.view.numbers import format_moment
 
 _LEVELS, _MOST_LEVELS = 11, 200  # of a frontier, by default and at most
@@ -92,7 +91,7 @@ def report(
     labels: Any = None,
     groups: Any = None,
     propensity_weights: Any = None,
-    held_out: HeldOut | None = None,
+    held_out: Evidence | None = None,
     confidence: float = 0.95,
     margin: float | Literal["auto"] | None = None,
     levels: int | None = None,
@@ -115,13 +114,13 @@ def report(
     evidence : Evidence
         the rows on which the policy was chosen: prices and frontiers are about them.
     labels : array of shape (n_rows,), optional
-        the true labels of these rows. Where labels or groups are missing on some rows, rates are
-        prediction-powered, as in `solve`.
+        the true labels of these rows, `Evidence(labels=)`. Where labels or groups are missing on some rows,
+        rates are prediction-powered, as in `solve`.
     groups : dict or frame, optional
         the true groups of these rows, of attributes that the evidence knows only as probabilities.
     propensity_weights : array of shape (n_rows,), optional
         1 / P(seen | x) of the rows that show labels or groups which others lack, as in `solve`.
-    held_out : HeldOut, optional
+    held_out : Evidence, optional
         rows that had no part in choosing the policy. If given, the rules are judged by an audit of them,
         with confidence intervals and verdicts, and the other rates are theirs, too. Without them, a rule is
         estimated to hold as in `audit(..., fitted_rows="estimate")`.
@@ -182,7 +181,9 @@ def report(
     """
     if not isinstance(policy, Policy):
         raise OptionError(f"report() takes a Policy and then Evidence, not {type(policy).__name__} first")
-    as_evidence(evidence)
+    evidence = as_evidence(evidence).with_observed(
+        labels=labels, true_groups=groups, propensity_weights=propensity_weights
+    )
     check_min_cell(min_cell)
     check_fraction(confidence, "confidence")
     kept: float | Literal["auto"] = policy.card.options.get("margin", 0.0) if margin is None else margin
@@ -198,18 +199,17 @@ def report(
         raise OptionError("the monitor watches another policy; pass the one that it was made for")
     points = _count_points(levels, policy)
     file_digest = policy.file_digest if file_digest is None else file_digest  # before an audit is noted
-    outcomes = {"labels": labels, "groups": groups, "propensity_weights": propensity_weights}
     fitted = make_report_rows(
         policy,
-        HeldOut(evidence, **outcomes),
+        evidence,
         held_out=False,
         min_cell=min_cell,
-        without_rules=solve_without_rules(policy, evidence, **outcomes) if held_out is None else None,
+        without_rules=solve_without_rules(policy, evidence) if held_out is None else None,
     )
     judged, found = fitted, None
     if held_out is not None:
-        found = _audit_held_out(policy, held_out, confidence)
-        without = solve_without_rules(policy, evidence, held_out.evidence, **outcomes)
+        found = audit(policy, as_evidence(held_out), confidence=confidence)
+        without = solve_without_rules(policy, evidence, held_out)
         judged = make_report_rows(policy, held_out, held_out=True, min_cell=min_cell, without_rules=without)
     wanted = points or frontiers is not None
     traced = trace_curves(fitted, points, frontiers, kept) if wanted else Curves()
@@ -238,24 +238,6 @@ def _write_subtitle(context: ReportContext) -> str:
     model = f"model version {context.model_version}" if context.model_version else ""
     parts = [context.owner, context.created, model, f"policy {context.policy.digest[:12]}"]
     return " · ".join(part for part in parts if part)
-
-
-def _audit_held_out(policy: Policy, held_out: Any, confidence: float) -> Audit:
-    if not isinstance(held_out, HeldOut):
-        raise OptionError(
-            f"held_out takes HeldOut(evidence, labels, groups) from bylaw, not {type(held_out).__name__}"
-        )
-    return audit(
-        policy,
-        held_out.evidence,
-        labels=held_out.labels,
-        groups=held_out.groups,
-        limits=held_out.limits,
-        largest_weight=held_out.largest_weight,
-        propensity_weights=held_out.propensity_weights,
-        outcomes=held_out.outcomes,
-        confidence=confidence,
-    )
 
 
 def _count_points(levels: Any, policy: Policy) -> int:

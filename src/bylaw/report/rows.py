@@ -22,7 +22,7 @@ from bylaw.policy.recognition import hash_evidence, shares_rows
 from bylaw.program.row_rates import decide_as_model, measure_rate
 from bylaw.report.action_words import ActionWords, get_words
 from bylaw.rows.evidence import Evidence
-from bylaw.rows.outcomes import HeldOut, ObservedRows, observe
+from bylaw.rows.outcomes import ObservedRows, observe
 from bylaw.testing import RANDOM, Costs, compare_costs, compute_random_share, list_hidden_rules
 from bylaw.view.numbers import pluralize
 
@@ -69,7 +69,6 @@ class ReportRows:
     model: Floats  # (n_rows, n_actions): the decisions of your model, one label each
     without_rules: Floats | None  # (n_rows, n_actions): probabilities without rules, if they are known
     probabilities: Floats  # (n_rows, n_actions); for sets, of inclusion
-    given: HeldOut | None = None  # as the caller passed them
     min_cell: int = MIN_CELL  # rows that a group must have to be shown
 
     def __len__(self) -> int:
@@ -229,14 +228,14 @@ def make_partition(seen: ObservedRows, attributes: tuple[str, ...], min_cell: in
 
 def make_report_rows(
     policy: Policy,
-    rows: HeldOut,
+    rows: Evidence,
     held_out: bool,
     min_cell: int = MIN_CELL,
     without_rules: Floats | None = None,
 ) -> ReportRows:
     """Return rows with all that a report measures on them, given the decisions without rules."""
-    evidence = policy.feature_map.admit(policy.calibrate(rows.evidence))
-    seen = observe(evidence, rows.labels, rows.groups, rows.propensity_weights, rows.outcomes)
+    evidence = policy.feature_map.admit(policy.calibrate(rows))
+    seen = observe(evidence)
     hashed = hash_evidence(policy.feature_map, evidence)
     return ReportRows(
         policy=policy,
@@ -247,6 +246,5 @@ def make_report_rows(
         model=decide_as_model(policy.problem, evidence, policy.frequencies),
         without_rules=without_rules,
         probabilities=policy.probabilities(evidence),
-        given=rows,
         min_cell=min_cell,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -43,7 +43,7 @@ class Columns:
     normalize : bool
         divide each row of probabilities by its sum, where they were rounded.
     label : str, optional
-        the column of true labels. Evidence has none: fits and audits read it from rows that were scanned.
+        the column of true labels, which fits and audits read.
     true_groups : dict
         for each unknown attribute, the column of its observed values, likewise.
     id : str, optional
@@ -138,9 +138,22 @@ class Columns:
             true_groups={name: column for name, column in self.true_groups.items() if keep(name)},
         )
 
+    def without_observed(self) -> Columns:
+        """Return these columns without true labels and groups, and their inverse propensity weights."""
+        return replace(self, label=None, true_groups={}, propensity_weights=None)
+
     def without_outcomes(self) -> Columns:
-        """Return the columns that a decision needs: neither true labels and groups, nor weights."""
-        return replace(self, weights=None, label=None, true_groups={}, propensity_weights=None)
+        """Return the columns that a decision needs: neither observed ones nor weights."""
+        return replace(self.without_observed(), weights=None)
+
+    def keep_observed(self, names: Collection[str]) -> Columns:
+        """Return these columns without observed ones that are not among `names`."""
+        return replace(
+            self,
+            label=self.label if self.label in names else None,
+            true_groups={name: column for name, column in self.true_groups.items() if column in names},
+            propensity_weights=self.propensity_weights if self.propensity_weights in names else None,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values; those of groups are kept beside their columns, since keys of JSON are text."""
@@ -233,6 +246,9 @@ class Columns:
             weights=None if self.weights is None else columns[self.weights],
             normalize=self.normalize,
             options=self.options or None,
+            labels=None if self.label is None else columns[self.label],
+            true_groups={name: columns[one] for name, one in self.true_groups.items()} or None,
+            propensity_weights=None if self.propensity_weights is None else columns[self.propensity_weights],
         )
 
     def _read(self, table: Any) -> dict[str, Any]:
@@ -249,9 +265,10 @@ class Columns:
                     f"a table is a frame or an Arrow batch in memory, not {type(table).__name__}"
                 )
             names = frame.columns
-        if missing := [name for name in self.needed if name not in names]:
+        wanted = dict.fromkeys([*self.needed, *self.outcomes])
+        if missing := [name for name in wanted if name not in names]:
             raise EvidenceError(f"the table has no column {missing[0]!r}; it has {list(names)}")
-        return {name: frame[name] for name in self.needed}
+        return {name: frame[name] for name in wanted}
 
 
 def _list_names(*values: Any) -> list[str]:

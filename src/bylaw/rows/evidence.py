@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bylaw._base.typing import Floats, Value
+from bylaw._base.typing import Codes, Floats, Mask, Value
 from bylaw._base.validation import as_name, as_scalar
 from bylaw._base.visible_text import make_visible
-from bylaw.errors import EvidenceError, Remedy
+from bylaw.errors import EvidenceError, OptionError, Remedy
 from bylaw.language.action_space import check_options
 from bylaw.language.expressions import DECISION, LABEL, Conditions, CostColumn, Groups, Source, shorten
 from bylaw.rows.arrays import (
@@ -25,13 +25,16 @@ from bylaw.rows.arrays import (
     as_partial_vector,
     as_vector,
     check_alignment,
+    fill_missing,
     own,
 )
 from bylaw.rows.groups import (
+    MISSING,
     Group,
     GroupProbabilities,
     KnownGroup,
     Part,
+    PartlyKnownGroup,
     check_group_sizes,
     concatenate_groups,
     factorize,
@@ -46,8 +49,18 @@ if TYPE_CHECKING:
 MARGIN_TOLERANCE = 0.1  # mean total variation between a joint's margins and the same from another model
 LEAST_WEIGHT = 1e-50  # of a row that counts; its inverse is the most
 REJECTED = "reject"  # the label of an earlier model's rejections
+KNOWN = "known"  # in place of an outcome: a cost that does not depend on what turns out, such as a price list
 _AGREES_WITH_NOTHING = -1
 _NOWHERE = -2
+_NOTHING_OBSERVED: dict[str, Any] = {
+    "labels": None,
+    "true_groups": {},
+    "outcomes": {},
+    "propensity_weights": None,
+    "limits": {},
+    "largest_weight": None,
+}
+Limits = Mapping[str, tuple[float, float]]  # the least and the most of costs, by name
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -66,8 +79,10 @@ class RowData:
     options: tuple[Value, ...] = ()  # decisions that are no classes
 
     def __post_init__(self) -> None:
-        for name in ("groups", "joint", "references", "costs"):
-            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+        for column in fields(self):
+            value = getattr(self, column.name)
+            if isinstance(value, Mapping):
+                object.__setattr__(self, column.name, MappingProxyType(dict(value)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -250,20 +265,16 @@ class RowData:
         self.check_length(len(vector), what)
         return vector
 
-    def partial_vector(self, column: Any, what: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-        """One value per row, (n_rows,), and where it is missing."""
-        vector, missing = as_partial_vector(column, what)
-        self.check_length(len(vector), what)
-        return vector, missing
-
     def check_length(self, length: int, what: str) -> None:
         check_length(length, len(self), what, "probabilities" if self.classes else "costs")
 
 
+@dataclass(frozen=True, eq=False, repr=False, init=False)
 class Evidence(RowData):
-    """What is known about each row when a decision is made. Validated once, then frozen.
+    """Rows: what is known of each when it is decided, and what was observed of it. Validated, then frozen.
 
     Arrays are copied and read-only. A large array that is read-only already is shared instead of copied.
+    A policy decides by the columns that exist at decision time, and never reads the observed ones.
 
     Parameters
     ----------
@@ -313,7 +324,21 @@ class Evidence(RowData):
 
     >>> Evidence(costs={"wrong": [[0.4, 0.1]], "usd": [[0.001, 0.02]]}, options=["small", "large"])
     Evidence(1 rows, options ['small', 'large'])
+
+    With a label that was observed, and one that is missing:
+
+    >>> Evidence([[0.7, 0.3], [0.2, 0.8]], labels=[0, None]).labels
+    array([ 0, -1])
     """
+
+    labels: Codes | None = None  # (n_rows,)
+    true_groups: Mapping[str, KnownGroup] = field(default_factory=dict)  # with codes -1 where missing
+    outcomes: Mapping[str, Floats | str] = field(
+        default_factory=dict
+    )  # (n_rows, n_actions), NaN where missing
+    propensity_weights: Floats | None = None  # (n_rows,), NaN where missing
+    limits: Limits = field(default_factory=dict)
+    largest_weight: float | None = None
 
     def __init__(
         self,
@@ -327,17 +352,24 @@ class Evidence(RowData):
         weights: Any = None,
         normalize: bool = False,
         options: Sequence[Any] | None = None,
+        labels: Any = None,
+        true_groups: Any = None,
+        outcomes: Mapping[str, Any] | None = None,
+        propensity_weights: Any = None,
+        limits: Limits | None = None,
+        largest_weight: float | None = None,
     ) -> None:
-        labels, matrix = _read_probabilities(probabilities, classes, options, costs, normalize)
-        actions = _read_options(options, labels)
+        names, matrix = _read_probabilities(probabilities, classes, options, costs, normalize)
+        actions = _read_options(options, names)
         groups, joint = _name_columns(groups, "groups"), _name_columns(joint, "joint")
         references, costs = _name_columns(references, "references"), _name_columns(costs, "costs")
         named = {"groups": groups, "joint": joint, "references": references, "costs": costs}
         index = check_alignment({"probabilities": probabilities, **named, "weights": weights})
-        checker = _Checker(labels, matrix, normalize, actions)
+        checker = _Checker(names, matrix, normalize, actions)
         known = checker.add_margins({name: checker.group(name, column) for name, column in groups.items()})
+        self.__dict__.update(_NOTHING_OBSERVED)
         super().__init__(
-            classes=labels,
+            classes=names,
             probabilities=matrix,
             groups=known,
             joint={name: checker.joint(name, array, known.get(name)) for name, array in joint.items()},
@@ -347,6 +379,131 @@ class Evidence(RowData):
             index=index,
             options=actions,
         )
+        observed = self.with_observed(
+            labels=labels,
+            true_groups=true_groups,
+            outcomes=outcomes,
+            propensity_weights=propensity_weights,
+            limits=limits,
+            largest_weight=largest_weight,
+        )
+        self.__dict__.update(observed.__dict__)
+
+    def with_observed(
+        self,
+        *,
+        labels: Any = None,
+        true_groups: Any = None,
+        outcomes: Mapping[str, Any] | None = None,
+        propensity_weights: Any = None,
+        limits: Limits | None = None,
+        largest_weight: float | None = None,
+    ) -> Self:
+        """Return these rows with further observed columns; the parameters are those of `Evidence`.
+
+        Raises
+        ------
+        EvidenceError
+            if a column does not fit the rows.
+        OptionError
+            if these rows have the column already.
+        """
+        given = {
+            "labels": labels,
+            "true_groups": true_groups,
+            "outcomes": outcomes,
+            "propensity_weights": propensity_weights,
+            "limits": limits,
+            "largest_weight": largest_weight,
+        }
+        given = {name: column for name, column in given.items() if column is not None}
+        for name in given:
+            if name in ("true_groups", "outcomes"):
+                given[name] = as_columns(given[name], name)
+            old = getattr(self, name)
+            twice = old.keys() & given[name].keys() if isinstance(old, Mapping) else old is not None
+            if twice:
+                raise OptionError(
+                    f"{name} must be given once, got it in the Evidence and as an argument: leave one out"
+                )
+        if not given:
+            return self
+        aligned = {name: column for name, column in given.items() if name not in ("limits", "largest_weight")}
+        index = check_alignment(aligned, self.index)
+        checker = _Checker(self.classes, self.probabilities, normalize=False, options=self.options)
+        columns: dict[str, Any] = {"index": index}
+        for name, column in given.items():
+            if name == "labels":
+                columns[name] = checker.labels(column)
+            elif name == "true_groups":
+                groups = {one: checker.true_group(one, values, self.groups) for one, values in column.items()}
+                columns[name] = {**self.true_groups, **groups}
+            elif name == "outcomes":
+                costs = {one: checker.outcome(one, cost) for one, cost in column.items()}
+                columns[name] = {**self.outcomes, **costs}
+            elif name == "propensity_weights":
+                columns[name] = checker.propensity_weights(column)
+            else:
+                columns[name] = {**self.limits, **column} if name == "limits" else column
+        observed = self.with_columns(**columns)
+        if propensity_weights is not None:
+            masks = observed.find_observed()
+            if not masks:
+                raise OptionError(
+                    "propensity_weights has no effect: no label or group is missing. Leave it out"
+                )
+            check_propensity_weights(columns["propensity_weights"], masks)
+        return observed
+
+    def without_observed(self) -> Self:
+        """Return these rows with the columns that are known at decision time alone."""
+        return self.with_columns(**_NOTHING_OBSERVED)
+
+    @property
+    def has_observed(self) -> bool:
+        """Whether labels or true groups were given, even if all of them are missing."""
+        return self.labels is not None or bool(self.true_groups)
+
+    def find_observed(self, taken: Floats | None = None) -> dict[str, Mask]:
+        """Return where labels, groups and costs were observed, (n_rows,), for those missing on some rows.
+
+        Parameters
+        ----------
+        taken : array of shape (n_rows, n_actions), optional
+            one-hot, the decisions that were taken: outcomes of other decisions may be missing.
+        """
+        masks = {} if self.labels is None else {LABEL: self.labels >= 0}
+        masks |= {name: group.codes >= 0 for name, group in self.true_groups.items()}
+        for name, cost in self.outcomes.items():
+            if not isinstance(cost, str):
+                masks[name_cost(name)] = ~_find_gaps(cost, taken)
+        return {name: mask for name, mask in masks.items() if mask.any() and not mask.all()}
+
+    def fill_outcomes(self, taken: Floats | None = None) -> dict[str, Floats | str]:
+        """Return the costs that were observed on some rows, with any number where they are missing."""
+        filled: dict[str, Floats | str] = {}
+        for name, cost in self.outcomes.items():
+            if isinstance(cost, str):
+                filled[name] = cost
+                continue
+            missing = _find_gaps(cost, taken)[:, None] | np.isnan(cost)
+            if not missing.all():
+                filled[name] = own(np.where(missing, cost[~missing][0], cost), None)
+        return filled
+
+    def rows(self, part: Part) -> Self:
+        """Some of the rows."""
+        weights = self.propensity_weights
+        return (
+            super()
+            .rows(part)
+            .with_columns(
+                labels=None if self.labels is None else self.labels[part],
+                true_groups={name: group.rows(part) for name, group in self.true_groups.items()},
+                outcomes={n: c if isinstance(c, str) else c[part] for n, c in self.outcomes.items()},
+                propensity_weights=None if weights is None else weights[part],
+            )
+        )
 
     @classmethod
     def without_rows(cls, classes: Sequence[Any], groups: dict[Any, Group], **columns: Any) -> Evidence:
@@ -355,6 +512,7 @@ class Evidence(RowData):
         if classes or not columns.get("options"):
             labels, matrix = check_classes(classes, None, np.empty((0, len(classes))))
         described, checker = object.__new__(cls), _Checker(labels, matrix, normalize=False)
+        described.__dict__.update(_NOTHING_OBSERVED)
         RowData.__init__(described, labels, matrix, checker.add_margins(groups), **columns)
         return described
 
@@ -539,6 +697,115 @@ class _Checker:
             raise EvidenceError("all weights are zero; there is nothing to learn from")
         return own(check_sizes(vector, "weights"), weights)
 
+    def labels(self, labels: Any) -> Codes:
+        vector, missing = self._partial_vector(labels, "labels")
+        if missing.all():
+            return np.full(len(vector), MISSING)
+        if not self.classes:
+            raise EvidenceError(
+                f"labels: there are no classes, only the options {list(self.options)}; what these turned out "
+                "to cost is passed as outcomes={name: an array of shape (rows, options)}"
+            )
+        positions = {label: i for i, label in enumerate(self.classes)}
+        codes = encode_values(fill_missing(vector, missing), positions, "labels")
+        return own(np.where(missing, MISSING, codes), None)
+
+    def true_group(self, name: str, column: Any, groups: Mapping[Any, Group]) -> KnownGroup:
+        what = f"true_groups[{name!r}]"
+        if isinstance(column, Mapping) or len(getattr(column, "shape", (0,))) == 2:
+            raise EvidenceError(f"{what} must be what was seen, one value per row")
+        column = column.with_missing if isinstance(column, PartlyKnownGroup) else column
+        if isinstance(column, KnownGroup):
+            self.check_length(len(column.codes), what)
+            return align_true_group(name, column, groups)
+        vector, missing = self._partial_vector(column, what)
+        if missing.all():
+            return KnownGroup((), np.full(len(vector), MISSING))
+        group = factorize(fill_missing(vector, missing), what)
+        return align_true_group(
+            name, KnownGroup(group.values, np.where(missing, MISSING, group.codes)), groups
+        )
+
+    def outcome(self, name: str, cost: Any) -> Floats | str:
+        what = f"outcomes[{name!r}]"
+        if isinstance(cost, str):
+            if cost != KNOWN:
+                raise OptionError(
+                    f"{what} takes an array of shape (rows, actions), or {KNOWN!r} where the cost does not "
+                    f"depend on what turns out, not {cost!r}"
+                )
+            return KNOWN
+        masked = (
+            np.ma.filled(cost.astype(np.float64), np.nan) if isinstance(cost, np.ma.MaskedArray) else cost
+        )
+        matrix = as_matrix(masked, what)[0]
+        n_rows = len(self.probabilities)
+        if matrix.ndim != 2 or len(matrix) != n_rows:
+            raise EvidenceError(
+                f"{what} must have shape (rows, actions) with {n_rows} rows, not {matrix.shape}"
+            )
+        if np.isinf(matrix).any():
+            raise EvidenceError(f"{what} must be finite, or missing (NaN) where it is not known")
+        return own(matrix, cost)
+
+    def propensity_weights(self, weights: Any) -> Floats:
+        column, missing = self._partial_vector(weights, "propensity_weights")
+        try:
+            return own(np.where(missing, np.nan, column).astype(np.float64), None)
+        except (TypeError, ValueError):
+            raise EvidenceError(f"propensity_weights must be numbers, not {column.dtype}") from None
+
+    def _partial_vector(self, column: Any, what: str) -> tuple[NDArray[Any], Mask]:
+        vector, missing = as_partial_vector(column, what)
+        self.check_length(len(vector), what)
+        return vector, missing
+
+
+def align_true_group(name: str, group: KnownGroup, groups: Mapping[Any, Group]) -> KnownGroup:
+    """Return a group's true values in the order of its probabilities; raise if they contradict `groups`."""
+    what = f"true_groups[{name!r}]"
+    if name not in groups or not (group.codes >= 0).any():
+        return group
+    if unknown := set(group.values) - set(values := groups[name].values):
+        raise EvidenceError(
+            f"{what} has values without probabilities: {sorted(map(str, unknown))}; there are "
+            f"probabilities of {list(values)}"
+        )
+    aligned, known = group.with_values(values), groups[name]
+    if isinstance(known, KnownGroup):
+        wrong = (aligned.codes != known.codes) & (aligned.codes >= 0)
+        if wrong.any():
+            raise EvidenceError(
+                f"{what} differs on {int(wrong.sum()):,} rows from the group by which decisions are made; "
+                "leave it out, or give the other one another name"
+            )
+    return aligned
+
+
+def check_propensity_weights(weights: Floats, masks: Mapping[str, Mask]) -> Floats:
+    """Return the weights of rows that show what others lack, and ones; raise if they are not positive."""
+    observed = np.logical_or.reduce(list(masks.values()))
+    filled = np.where(observed, weights, 1.0)
+    if not np.isfinite(filled).all() or (filled <= 0).any():
+        raise EvidenceError(
+            "propensity_weights must be finite and positive on every row that shows a label or a group which "
+            "others lack: 1 / P(seen | x)"
+        )
+    return check_sizes(filled, "propensity_weights")
+
+
+def _find_gaps(cost: Floats, taken: Floats | None) -> Mask:
+    """Return the rows, (n_rows,), whose cost is missing for a decision that counts."""
+    gaps = np.isnan(cost)
+    if taken is not None and taken.shape == cost.shape:
+        gaps = gaps & (taken > 0)
+    return np.asarray(gaps.any(axis=1))
+
+
+def name_cost(name: str) -> str:
+    """Return the name of the cost in `custom(name)` among the attributes that rows show."""
+    return f"custom({name!r})"
+
 
 def count_effective(weights: Floats, chance: Floats | float = 1.0) -> float:
     """The effective sample size (Kish): (sum of w p)^2 / sum of w^2 p, for rows that belong with chance p."""
@@ -594,23 +861,42 @@ def concatenate(parts: Sequence[Evidence]) -> Evidence:
             name: np.concatenate([getattr(p, kind)[name] for p in parts]) for name in getattr(first, kind)
         }
 
-    weights = [part.weights for part in parts if part.weights is not None]
+    def joined(kind: str) -> NDArray[Any] | None:
+        arrays = [getattr(part, kind) for part in parts]
+        return None if arrays[0] is None else np.concatenate(arrays)
+
+    def stacked_groups(kind: str) -> dict[Any, Any]:
+        return {
+            name: concatenate_groups([getattr(part, kind)[name] for part in parts])
+            for name in getattr(first, kind)
+        }
+
+    outcomes = {
+        name: KNOWN if isinstance(cost, str) else np.concatenate([part.outcomes[name] for part in parts])
+        for name, cost in first.outcomes.items()
+    }
     return first.with_columns(
         probabilities=np.concatenate([part.probabilities for part in parts]),
-        groups={name: concatenate_groups([part.groups[name] for part in parts]) for name in first.groups},
+        groups=stacked_groups("groups"),
         joint=stacked("joint"),
         references=stacked("references"),
         costs=stacked("costs"),
-        weights=np.concatenate(weights) if weights else None,
+        weights=joined("weights"),
         index=None,
+        labels=joined("labels"),
+        true_groups=stacked_groups("true_groups"),
+        outcomes=outcomes,
+        propensity_weights=joined("propensity_weights"),
     )
 
 
 def _columns_of(evidence: Evidence) -> list[Any]:
     known = [(name, group.known) for name, group in evidence.groups.items()]
     hidden = [group.values for group in evidence.hidden_groups.values()]
-    weighted = evidence.weights is not None
-    return [known, hidden, *map(list, (evidence.joint, evidence.references, evidence.costs)), weighted]
+    present = [evidence.weights is None, evidence.labels is None, evidence.propensity_weights is None]
+    tables = (evidence.joint, evidence.references, evidence.costs, evidence.true_groups)
+    exact = [(name, isinstance(cost, str)) for name, cost in evidence.outcomes.items()]
+    return [known, hidden, *map(list, tables), exact, present, evidence.limits, evidence.largest_weight]
 
 
 def as_evidence(evidence: Any) -> Evidence:

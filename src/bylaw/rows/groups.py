@@ -16,6 +16,7 @@ from bylaw.errors import EvidenceError, RuleError
 from bylaw.rows.text_values import check_length
 
 Part = slice | NDArray[np.intp]
+MISSING = -1  # the code of a label or a group that was not observed
 _ARROW_TEXTS = ("string", "large_string", "string_view")
 _ARROW_DICTIONARIES = ("dictionary<values=string", "dictionary<values=large_string")
 _NARROW = 2**12  # a range of numbers that is counted rather than sorted
@@ -28,10 +29,10 @@ _LEAST_ROWS = (
 
 @dataclass(frozen=True)
 class KnownGroup:
-    """An attribute whose value is known for every row."""
+    """An attribute whose value is known for every row, or was observed on some of them."""
 
     values: tuple[Value, ...]
-    codes: NDArray[np.int64]  # (n_rows,) positions in `values`
+    codes: NDArray[np.int64]  # (n_rows,) positions in `values`; `MISSING` where it was not observed
     known: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -42,12 +43,13 @@ class KnownGroup:
 
     def seen(self) -> KnownGroup:
         """Without the values that no row has."""
-        present, codes = np.unique(self.codes, return_inverse=True)
-        return KnownGroup(tuple(self.values[i] for i in present), codes)
+        present = np.unique(self.codes[self.codes >= 0])
+        values = tuple(self.values[i] for i in present)
+        return KnownGroup(values, np.where(self.codes < 0, MISSING, np.searchsorted(present, self.codes)))
 
     def with_values(self, values: tuple[Value, ...]) -> KnownGroup:
         """The same rows, with positions in other values, of which these are some."""
-        positions = np.array([values.index(value) for value in self.values])
+        positions = np.array([*(values.index(value) for value in self.values), MISSING])  # the last one is -1
         return self if values == self.values else KnownGroup(values, positions[self.codes])
 
 
@@ -60,6 +62,10 @@ class PartlyKnownGroup:
 
     def rows(self, part: Part) -> PartlyKnownGroup:
         return PartlyKnownGroup(self.group.rows(part), self.seen[part])
+
+    @property
+    def with_missing(self) -> KnownGroup:
+        return KnownGroup(self.group.values, np.where(self.seen, self.group.codes, MISSING))
 
 
 @dataclass(frozen=True)

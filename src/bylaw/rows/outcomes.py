@@ -27,21 +27,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bylaw._base.typing import Floats, Mask
-from bylaw.errors import EvidenceError, OptionError
+from bylaw.errors import EvidenceError
 from bylaw.language.expressions import LABEL, Conditions, CostColumn
-from bylaw.rows.arrays import as_columns, as_matrix, check_alignment, fill_missing, own
-from bylaw.rows.evidence import Evidence, RowData, check_sizes, encode_values
-from bylaw.rows.groups import GroupProbabilities, KnownGroup, Part, PartlyKnownGroup, factorize
+from bylaw.rows.evidence import Evidence, RowData, align_true_group, check_propensity_weights, name_cost
+from bylaw.rows.groups import GroupProbabilities, KnownGroup, Part
 from bylaw.rows.substitution import substitute
 
-KNOWN = "known"  # in place of an outcome: a cost that does not depend on what turns out, such as a price list
-Limits = Mapping[str, tuple[float, float]]  # the least and the most of costs, by name
 Names = frozenset[str]
-
-
-def name_cost(name: str) -> str:
-    """A cost of `custom(name)` among the attributes that rows show."""
-    return f"custom({name!r})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,69 +189,15 @@ class ObservedRows(RowData):
         return np.logical_and.reduce([mask for name, mask in self.seen.items() if name in names])
 
 
-@dataclass(frozen=True)
-class HeldOut:
-    """Rows that have no part in the choice of a policy, and what was observed of them.
+def observe(evidence: Evidence, taken: Floats | None = None) -> ObservedRows:
+    """Return the rows with what was observed of them in place of what was predicted.
+
+    A column of which no row shows a value counts as not given.
 
     Parameters
     ----------
     evidence : Evidence
-        what is known of the rows when they are decided.
-    labels : array of shape (n_rows,), optional
-        the true labels; missing where they are not known.
-    groups : dict or frame, optional
-        the true groups, of attributes that the evidence knows only as probabilities; missing where they are
-        not known.
-    limits : dict, optional
-        the least and the most of costs in `custom`, by name.
-    largest_weight : float, optional
-        that any row can have; where rows have weights, nothing is certified without it.
-    propensity_weights : array of shape (n_rows,), optional
-        1 / P(seen | x) of rows that show labels or groups which others lack, where that depends on x.
-    outcomes : dict, optional
-        what costs in `custom` turned out to be, as in `audit`; those of the evidence are predictions.
-
-    Examples
-    --------
-    >>> HeldOut(Evidence([[0.7, 0.3], [0.2, 0.8]]), labels=[0, 1]).labels
-    [0, 1]
-    """
-
-    evidence: Evidence
-    labels: Any = None
-    groups: Any = None
-    limits: Limits = field(default_factory=dict)
-    largest_weight: float | None = None
-    propensity_weights: Any = None
-    outcomes: Mapping[str, Any] | None = None
-
-
-def observe(
-    evidence: Evidence,
-    labels: Any = None,
-    groups: Any = None,
-    propensity_weights: Any = None,
-    outcomes: Mapping[str, Any] | None = None,
-    taken: Floats | None = None,
-) -> ObservedRows:
-    """The rows with observed labels, groups and costs in place of those predicted.
-
-    Values may be missing: None, NaN, NaT, NA, null, or masked. An attribute that no row shows counts as not
-    given.
-
-    Parameters
-    ----------
-    evidence : Evidence
-    labels : array of shape (n_rows,), optional
-        the true labels.
-    groups : dict or frame, optional
-        the true groups, {name: one value per row}.
-    propensity_weights : array of shape (n_rows,), optional
-        1 / P(seen | x), up to a factor, of the rows that show labels or groups which others lack; on the
-        others it is not read. By default, the rows that show them are a random sample of all.
-    outcomes : dict, optional
-        {name: what the cost of each action turned out to be, (n_rows, n_actions), or "known" where it does
-        not depend on what turns out}. Rows with a missing value count as not seen.
+        with observed labels, groups, and costs, if there are any.
     taken : array of shape (n_rows, n_actions), optional
         one-hot, the decisions that were taken: outcomes of others may be missing, and mean nothing then.
 
@@ -273,152 +211,35 @@ def observe(
 
     Examples
     --------
-    >>> observe(Evidence([[0.7, 0.3], [0.2, 0.8]]), labels=[1, 1]).probabilities
+    >>> observe(Evidence([[0.7, 0.3], [0.2, 0.8]], labels=[1, 1])).probabilities
     array([[0., 1.],
            [0., 1.]])
-    >>> partly = observe(Evidence([[0.75, 0.25], [0.25, 0.75]]), labels=[1, None])
+    >>> partly = observe(Evidence([[0.75, 0.25], [0.25, 0.75]], labels=[1, None]))
     >>> partly.event_probability((("label", 1),))  # the second row is as predicted
     array([1.75, 0.75])
     """
-    partly, turned_out = read_seen(evidence, labels, groups, propensity_weights, outcomes, taken)
-    rows = partly.view(frozenset())
+    masks, weights = evidence.find_observed(taken), evidence.propensity_weights
+    codes = None if evidence.labels is None or (evidence.labels < 0).all() else evidence.labels
+    groups = {}
+    for name in [name for name, group in evidence.true_groups.items() if (group.codes >= 0).any()]:
+        group = align_true_group(name, evidence.true_groups[name], evidence.groups)
+        groups[name] = KnownGroup(group.values, np.maximum(group.codes, 0))
+    partly = PartlySeen(
+        _guess_groups(evidence, groups, masks),
+        codes,
+        groups,
+        masks,
+        check_propensity_weights(weights, masks) if weights is not None and masks else None,
+    )
+    costs, rows = evidence.fill_outcomes(taken), partly.view(frozenset())
     columns = {f.name: getattr(rows, f.name) for f in fields(RowData)}
-    arrays = {name: cost for name, cost in turned_out.items() if not isinstance(cost, str)}
-    labelled = [] if partly.codes is None else [LABEL]
+    arrays = {name: cost for name, cost in costs.items() if not isinstance(cost, str)}
     return ObservedRows(
         **{**columns, "costs": {**rows.costs, **arrays}},
         predicted=evidence,
-        observed=frozenset({*partly.groups, *map(name_cost, turned_out), *labelled}),
-        partly=partly if partly.seen else None,
+        observed=frozenset({*groups, *map(name_cost, costs), *([] if codes is None else [LABEL])}),
+        partly=partly if masks else None,
     )
-
-
-def read_seen(
-    evidence: Evidence,
-    labels: Any = None,
-    groups: Any = None,
-    propensity_weights: Any = None,
-    outcomes: Mapping[str, Any] | None = None,
-    taken: Floats | None = None,
-) -> tuple[PartlySeen, dict[str, Floats | str]]:
-    """What `observe` takes, checked: labels and groups with where they were seen, and what costs turned out
-    to be; those that no row shows are left out."""
-    seen: dict[str, Mask] = {}
-    columns = as_columns(groups, "groups")
-    costs = as_columns(outcomes, "outcomes")
-    given = {"labels": labels, "groups": columns, "propensity_weights": propensity_weights, "outcomes": costs}
-    check_alignment(given, evidence.index)
-    codes = None if labels is None else _read_labels(evidence, labels, seen)
-    found = {name: _read_group(evidence, name, column, seen) for name, column in columns.items()}
-    known = {name: group for name, group in found.items() if group is not None}
-    turned_out = {name: _read_outcome(evidence, name, cost, seen, taken) for name, cost in costs.items()}
-    weights = (
-        None if propensity_weights is None else _read_propensity_weights(evidence, propensity_weights, seen)
-    )
-    partly = PartlySeen(_guess_groups(evidence, known, seen), codes, known, seen, weights)
-    return partly, {name: cost for name, cost in turned_out.items() if cost is not None}
-
-
-def _note_missing(name: str, missing: Mask, seen: dict[str, Mask]) -> None:
-    if missing.any():
-        seen[name] = ~missing
-
-
-def _read_labels(evidence: Evidence, labels: Any, seen: dict[str, Mask]) -> NDArray[np.int64] | None:
-    """The codes of labels; None if all of them are missing."""
-    vector, missing = evidence.partial_vector(labels, "labels")
-    if missing.all():
-        return None
-    if not evidence.classes:
-        raise EvidenceError(
-            f"labels: there are no classes, only the options {list(evidence.options)}; what these turned out "
-            "to cost is passed as outcomes={name: an array of shape (rows, options)}"
-        )
-    _note_missing(LABEL, missing, seen)
-    positions = {label: i for i, label in enumerate(evidence.classes)}
-    return encode_values(fill_missing(vector, missing), positions, "labels")
-
-
-def _read_group(evidence: Evidence, name: str, column: Any, seen: dict[str, Mask]) -> KnownGroup | None:
-    """A group's true values, in the order of its probabilities; None if all of them are missing."""
-    what = f"groups[{name!r}]"
-    if isinstance(column, Mapping) or len(getattr(column, "shape", (0,))) == 2:
-        raise EvidenceError(f"{what} must be what was seen, one value per row")
-    found = column if isinstance(column, PartlyKnownGroup) else _split_missing(evidence, column, what)
-    evidence.check_length(len(found.seen), what)
-    if not found.seen.any():
-        return None
-    _note_missing(name, ~found.seen, seen)
-    if name not in evidence.groups:
-        return found.group
-    if unknown := set(found.group.values) - set(values := evidence.groups[name].values):
-        raise EvidenceError(
-            f"{what} has values without probabilities: {sorted(map(str, unknown))}; there are "
-            f"probabilities of {list(values)}"
-        )
-    group, known = found.group.with_values(values), evidence.groups[name]
-    if isinstance(known, KnownGroup) and (wrong := (group.codes != known.codes)[found.seen]).any():
-        raise EvidenceError(
-            f"{what} differs on {int(wrong.sum()):,} rows from the group by which decisions are made; leave "
-            "it out, or give the other one another name"
-        )
-    return group
-
-
-def _split_missing(evidence: Evidence, column: Any, what: str) -> PartlyKnownGroup:
-    if isinstance(column, KnownGroup):
-        return PartlyKnownGroup(column, np.ones(len(column.codes), dtype=bool))
-    vector, missing = evidence.partial_vector(column, what)
-    if missing.all():
-        return PartlyKnownGroup(KnownGroup((), np.zeros(len(vector), np.int64)), ~missing)
-    return PartlyKnownGroup(factorize(fill_missing(vector, missing), what), ~missing)
-
-
-def _read_outcome(
-    evidence: Evidence, name: str, cost: Any, seen: dict[str, Mask], taken: Floats | None
-) -> Floats | str | None:
-    """What a cost turned out to be, (n_rows, n_actions), or `KNOWN`; None if all rows are missing."""
-    what = f"outcomes[{name!r}]"
-    if isinstance(cost, str):
-        if cost != KNOWN:
-            raise OptionError(
-                f"{what} takes an array of shape (rows, actions), or {KNOWN!r} where the cost does not "
-                f"depend on what turns out, not {cost!r}"
-            )
-        return KNOWN
-    masked = np.ma.filled(cost.astype(np.float64), np.nan) if isinstance(cost, np.ma.MaskedArray) else cost
-    matrix = as_matrix(masked, what)[0]
-    if matrix.ndim != 2 or len(matrix) != len(evidence):
-        raise EvidenceError(
-            f"{what} must have shape (rows, actions) with {len(evidence)} rows, not {matrix.shape}"
-        )
-    if np.isinf(matrix).any():
-        raise EvidenceError(f"{what} must be finite, or missing (NaN) where it is not known")
-    gaps = np.isnan(matrix)
-    needed = gaps if taken is None or taken.shape != matrix.shape else gaps & (taken > 0)
-    missing: Mask = np.asarray(needed.any(axis=1))
-    if missing.all() or gaps.all():
-        return None
-    _note_missing(name_cost(name), missing, seen)
-    return own(np.where(gaps | missing[:, None], matrix[~gaps & ~missing[:, None]][0], matrix), None)
-
-
-def _read_propensity_weights(evidence: Evidence, propensity_weights: Any, seen: Mapping[str, Mask]) -> Floats:
-    """Ones where nothing was seen that others lack."""
-    if not seen:
-        raise OptionError("propensity_weights= has no effect: no label or group is missing. Leave it out")
-    column, missing = evidence.partial_vector(propensity_weights, "propensity_weights")
-    shown = np.logical_or.reduce(list(seen.values()))
-    try:
-        weights = np.where(shown & ~missing, column, 1.0).astype(np.float64)
-    except (TypeError, ValueError):
-        raise EvidenceError(f"propensity_weights must be numbers, not {column.dtype}") from None
-    if (shown & missing).any() or not np.isfinite(weights).all() or (weights <= 0).any():
-        raise EvidenceError(
-            "propensity_weights must be finite and positive on every row that shows a label or a group which "
-            "others lack: 1 / P(seen | x)"
-        )
-    return check_sizes(weights, "propensity_weights")
 
 
 def _guess_groups(evidence: Evidence, known: Mapping[str, KnownGroup], seen: Mapping[str, Mask]) -> Evidence:

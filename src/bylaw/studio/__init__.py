@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from bylaw._base.validation import MIN_CELL
 from bylaw.errors import OptionError
 from bylaw.language.problem import Problem
-from bylaw.rows.evidence import Evidence
+from bylaw.rows.evidence import Evidence, as_evidence
 from bylaw.view.html import tag
 
 if TYPE_CHECKING:
@@ -106,5 +106,8 @@ def studio(
     from bylaw.studio.server import StudioServer
     from bylaw.studio.session import Session
 
-    session = Session(problem, evidence, labels, groups, propensity_weights, str(title), min_cell=min_cell)
+    rows = as_evidence(evidence).with_observed(
+        labels=labels, true_groups=groups, propensity_weights=propensity_weights
+    )
+    session = Session(problem, rows, str(title), min_cell=min_cell)
     return Studio(StudioServer(session, port=port, framed=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
@@ -91,18 +91,11 @@ def write_program(
 ) -> str:
     """Return Python code that reads the same table and solves the same problem."""
     options = [f"{name}={value!r}" for name, value in solving.items()]
-    if observed:
-        options = [
-            "labels=rows.labels",
-            "groups=rows.groups",
-            "propensity_weights=rows.propensity_weights",
-            *options,
-        ]
     return "\n".join(
         [
             f'"""{_write_remark(title)}"""',
             "",
-            f"from bylaw import {'Columns, Problem, scan, solve' if source else 'HeldOut, Problem, solve'}",
+            f"from bylaw import {'Columns, Problem, scan, solve' if source else 'Problem, solve'}",
             "",
             *_write_reading(source, observed),
             "",
@@ -114,7 +107,7 @@ def write_program(
             *([] if problem.decisions == "auto" else [f"    decisions={problem.decisions!r},"]),
             *([] if problem.reject == "reject" else [f"    reject={problem.reject!r},"]),
             ")",
-            f"policy = solve({', '.join(['problem', 'rows.evidence', *options])})",
+            f"policy = solve({', '.join(['problem', 'rows', *options])})",
             'policy.save("policy.json")',
             "print(policy)",
             "",
@@ -124,11 +117,11 @@ def write_program(
 
 def _write_reading(source: Source | None, observed: bool) -> list[str]:
     if source is None:
-        given = "HeldOut(evidence, labels, groups)" if observed else "HeldOut(evidence)"
+        given = "evidence.with_observed(labels=labels, true_groups=groups)" if observed else "evidence"
         return ["# The rows, as they were given to studio().", f"rows = {given}"]
     columns = source.columns
     if not observed:
-        columns = replace(columns, label=None, true_groups={}, propensity_weights=None)
+        columns = columns.without_observed()
     taken = "read()" if source.sample is None else f"sample({source.sample}, seed={source.seed})"
     return [*_write_columns(columns), f"rows = scan({source.path!r}, columns).{taken}"]
 

@@ -60,8 +60,7 @@ class Session:
     ----------
     problem : Problem
     evidence : Evidence
-    labels, groups, propensity_weights : optional
-        as in `solve`; what a page shows "as observed".
+        with labels and true groups, if a page is to show rates as observed, too.
     title : str
     solving : dict
         more arguments of `solve`, such as beta and margin.
@@ -71,9 +70,6 @@ class Session:
 
     problem: Problem
     evidence: Evidence
-    labels: Any = None
-    groups: Any = None
-    propensity_weights: Any = None
     title: str = "Rules tried out"
     solving: Mapping[str, Any] = field(default_factory=dict)
     source: Source | None = None
@@ -93,7 +89,7 @@ class Session:
     @property
     def observable(self) -> bool:
         """Whether labels or groups were given."""
-        return self.labels is not None or self.groups is not None
+        return self.evidence.has_observed
 
     def start(self) -> dict[str, Any]:
         """Return what a page shows before anything is solved."""
@@ -213,31 +209,32 @@ class Session:
             policy = self._solve_afresh(problem, observed, job)
             if kind == "policy":
                 return SavedFile("policy.json", format_json(to_dict(policy)), "application/json")
-            outcomes = self._name_outcomes() if observed else {}
-            page = report(policy, self.evidence, **outcomes, title=self.title, min_cell=self.min_cell)
+            rows = self._choose_rows("observed" if observed else "predicted")
+            page = report(policy, rows, title=self.title, min_cell=self.min_cell)
             return SavedFile("report.html", page.html, "text/html")
 
     def _solve_afresh(self, problem: Problem, observed: bool, job: Job) -> Policy:
         """Solve without warm starts, and note the table and its columns on the card of the policy."""
-        outcomes = self._name_outcomes() if observed else {}
-        policy = solve(problem, self.evidence, callback=job.watch, **outcomes, **self.solving)
+        rows = self._choose_rows("observed" if observed else "predicted")
+        policy = solve(problem, rows, callback=job.watch, **self.solving)
         if self.source is None:
             return policy
         columns = self.source.columns.to_dict()
         return replace(policy, card=replace(policy.card, source=self.source.name, columns=columns))
 
-    def _name_outcomes(self) -> dict[str, Any]:
-        return {"labels": self.labels, "groups": self.groups, "propensity_weights": self.propensity_weights}
+    def _choose_rows(self, view: View) -> Evidence:
+        """Return the rows, with what was observed of them only if it counts."""
+        return self.evidence if view == "observed" else self.evidence.without_observed()
 
     def solve(self, question: Question, job: Job | None = None) -> Policy:
         """Return the policy of a problem."""
-        problem, options = self.state(question), dict(self.solving)
-        small = len(self.evidence) <= _MOST_CHECKED
-        if question.view == "observed" and (small or options.get("margin") or self._is_affected(problem)):
-            options |= self._name_outcomes()
+        problem, rows = self.state(question), self._choose_rows("predicted")
+        small = len(rows) <= _MOST_CHECKED or bool(self.solving.get("margin"))
+        if question.view == "observed" and (small or self._is_affected(problem)):
+            rows = self.evidence
         callback = None if job is None else job.watch
         solver = self._solvers[question.view]
-        return solve(problem, self.evidence, solver=solver, callback=callback, **options)
+        return solve(problem, rows, solver=solver, callback=callback, **self.solving)
 
     def _is_affected(self, problem: Problem) -> bool:
         """Return whether some rule, or the worst group, is about what was observed.
@@ -342,12 +339,11 @@ class Session:
         levels = np.unique([*np.linspace(slider["lowest"], slider["highest"], 13), slider["level"]])
         # `frontier` takes fewer options than `solve`.
         options = {k: v for k, v in self.solving.items() if k in ("beta", "margin", "calibrate")}
-        if question.view == "observed" and self.observable:
-            options |= self._name_outcomes()
         try:
             with warnings.catch_warnings():  # levels at which rules are missed as observed are marked
                 warnings.simplefilter("ignore")
-                path = frontier(problem, self.evidence, {statement: levels}, callback=job.watch, **options)
+                rows = self._choose_rows(question.view)
+                path = frontier(problem, rows, {statement: levels}, callback=job.watch, **options)
         except InfeasibleRulesError:
             curve: dict[str, Any] = {name: [] for name in ("levels", "costs", "prices", "missed")}
             return {**curve, "free": None, "conflicts": levels.tolist(), "now": slider["level"]}
@@ -375,10 +371,10 @@ class Session:
         return policy.expected(policy.problem.minimize, rows.seen, probabilities=rows.probabilities)
 
     def _make_rows(self, policy: Policy, view: View) -> ReportRows:
-        evidence = policy.feature_map.admit(policy.calibrate(self.evidence))
+        evidence = policy.feature_map.admit(policy.calibrate(self._choose_rows(view)))
         # Costs that the rows do not have by themselves, or probabilities that are not their own.
         computed = bool(policy.problem.functions or policy.calibration)
-        seen = observe(evidence, *self._outcomes(view)) if computed else self._observe(view)
+        seen = observe(evidence) if computed else self._observe(view)
         stated = policy.problem.minimize, policy.action_space
         decide = partial(decide_as_model, policy.problem, evidence, policy.frequencies)
         return ReportRows(
@@ -394,8 +390,7 @@ class Session:
         )
 
     def _decide_without_rules(self, policy: Policy, view: View, stated: Any) -> Floats | None:
-        outcomes = dict(zip(("labels", "groups", "propensity_weights"), self._outcomes(view), strict=True))
-        decide = partial(solve_without_rules, policy, self.evidence, **outcomes)
+        decide = partial(solve_without_rules, policy, self._choose_rows(view))
         return self._recall("without rules", (stated, view), decide) if policy.problem.rules else decide()
 
     def _recall(self, what: str, key: Any, make: Callable[[], Any]) -> Any:
@@ -404,14 +399,9 @@ class Session:
             self._kept[what] = key, make()
         return self._kept[what][1]
 
-    def _outcomes(self, view: View) -> tuple[Any, Any, Any]:
-        return (
-            (self.labels, self.groups, self.propensity_weights) if view == "observed" else (None, None, None)
-        )
-
     def _observe(self, view: View) -> ObservedRows:
         if view not in self._seen:
-            self._seen[view] = observe(self.evidence, *self._outcomes(view))
+            self._seen[view] = observe(self._choose_rows(view))
         return self._seen[view]
 
 

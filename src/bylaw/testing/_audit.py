@@ -15,7 +15,7 @@ import numpy as np
 from bylaw._base.runtime import find_stack_level
 from bylaw._base.typing import Floats
 from bylaw._base.validation import MIN_CELL, check_fraction, check_min_cell
-from bylaw.engines.scan import Scan, read_rows
+from bylaw.engines.scan import Scan, attach_observed, read_rows
 from bylaw.errors import EvidenceError, GuaranteeWarning, OptionError, Remedy
 from bylaw.language.action_space import ActionSpace
 from bylaw.language.expressions import LABEL, Objective, Rule, Worst, format_conditions
@@ -25,9 +25,9 @@ from bylaw.policy.policy import Policy, compute_probabilities
 from bylaw.policy.provenance import Look
 from bylaw.policy.recognition import Fingerprint, hash_evidence, shares_rows
 from bylaw.program.row_rates import compute_group_rates, warn_of_missing_groups
-from bylaw.rows.arrays import as_matrix, check_alignment, make_frame
-from bylaw.rows.evidence import Evidence, RowData, as_evidence, encode_values
-from bylaw.rows.outcomes import HeldOut, Limits, ObservedRows, observe
+from bylaw.rows.arrays import check_alignment, make_frame
+from bylaw.rows.evidence import KNOWN, Evidence, Limits, RowData, encode_values
+from bylaw.rows.outcomes import ObservedRows, observe
 from bylaw.testing._audit_formatting import make_audit_card
 from bylaw.testing._confidence_bounds import METHODS
 from bylaw.testing._costs import Costs, add_changes, compare_costs, is_observed, list_costs
@@ -200,7 +200,7 @@ class Audit:
 
 def audit(
     policy: Policy,
-    evidence: Evidence | HeldOut | Scan,
+    evidence: Evidence | Scan,
     *,
     labels: Any = None,
     groups: Any = None,
@@ -223,8 +223,8 @@ def audit(
     Parameters
     ----------
     policy : Policy
-    evidence : Evidence, HeldOut or Scan
-        the rows, as the policy sees them; the latter two come with what was observed of them. Rows that live
+    evidence : Evidence or Scan
+        the rows, with what was observed of them. Rows that live
         elsewhere are read into memory, if they are not too many; otherwise pass a random sample,
         `rows.sample(1_000_000)`.
     labels : array of shape (n_rows,), optional
@@ -301,30 +301,39 @@ def audit(
     'estimated to hold'
     """
     delta, min_cell = 1 - _check_options(policy, confidence, method), check_min_cell(min_cell)
-    evidence, labels, groups, propensity_weights = _unpack(
-        policy, evidence, labels, groups, propensity_weights
+    evidence = _read_evidence(
+        policy,
+        attach_observed(
+            evidence,
+            labels=labels,
+            groups=groups,
+            propensity_weights=propensity_weights,
+            outcomes=outcomes,
+            limits=limits,
+            largest_weight=largest_weight,
+        ),
     )
     hashed, certificate = _check_held_out(policy, [evidence, unlabelled], fitted_rows)
     evidence, space = policy.feature_map.admit(policy.calibrate(evidence)), policy.action_space
-    limits, outcomes = add_changes(evidence.costs, {} if limits is None else limits, outcomes)
-    given = {"labels": labels, "groups": groups, "decisions": decisions, "outcomes": outcomes}
-    check_alignment(given, evidence.index)
+    limits, outcomes = add_changes(evidence.costs, evidence.limits, evidence.outcomes)
+    evidence = evidence.with_columns(limits=limits, outcomes=outcomes)
+    check_alignment({"decisions": decisions}, evidence.index)
     taken = None if decisions is None else encode_decisions(decisions, space, evidence)
-    seen = observe(evidence, labels, groups, propensity_weights, outcomes, taken)
+    seen = observe(evidence, taken)
     rows = DecidedRows(
         seen,
         policy.probabilities(evidence) if taken is None else taken,
         space,
         labelled=LABEL in seen.observed,
         unlabelled=_sample_unlabelled(policy, unlabelled, decisions),
-        limits=check_limits(limits, seen),
-        largest_weight=check_weight(largest_weight, evidence),
+        limits=check_limits(evidence.limits, seen),
+        largest_weight=check_weight(evidence.largest_weight, evidence),
         estimated=not certificate,
     )
     if taken is not None:
         refuse_impossible_decisions(policy, evidence, taken)
     stated = _list_rules(policy, seen, rules)
-    _check_outcomes(outcomes, stated, policy.problem.minimize, evidence)
+    _check_outcomes(evidence.outcomes, stated, policy.problem.minimize, evidence)
     if certificate:
         found = judge_rules(stated, rows, method, delta)
     else:
@@ -334,7 +343,7 @@ def audit(
         minimize.list_groups(seen.classes, seen.group_values) if isinstance(minimize, Worst) else ()
     )
     costs = compare_costs(policy, seen, probabilities=rows.probabilities)
-    lost = taken is not None and _has_gaps(outcomes, policy.problem.minimize)
+    lost = taken is not None and _has_gaps(evidence.outcomes, policy.problem.minimize)
     result = Audit(
         rules=tuple(found),
         confidence=confidence,
@@ -349,7 +358,7 @@ def audit(
         random=compute_random_share(rows.probabilities, space, seen),
         reliability=compute_reliability(evidence, seen, LABEL in seen.observed),
         seen_rows={name: int(shown.sum()) for name, shown in seen.seen.items()},
-        seen_at_random=propensity_weights is None,
+        seen_at_random=evidence.propensity_weights is None,
         group_rates=_measure_groups(policy, seen, rows.probabilities),
         min_cell=min_cell,
         hidden=list_hidden_rules(stated, seen, min_cell, groups_compared),
@@ -359,24 +368,22 @@ def audit(
     if not certificate:
         return result
     warn_of_copies(hashed)
-    columns = (labels, groups, propensity_weights, unlabelled, decisions)
+    columns = (
+        evidence.labels,
+        evidence.true_groups or None,
+        evidence.propensity_weights,
+        unlabelled,
+        decisions,
+    )
     given = [column is not None for column in columns]
-    question = name_question(stated, given, confidence, method, limits, largest_weight)
+    question = name_question(stated, given, confidence, method, limits, evidence.largest_weight)
     return replace(result, looks=record_look(policy, hashed, result.verdict, question, confidence))
 
 
-def _unpack(
-    policy: Policy, rows: Any, labels: Any, groups: Any, propensity_weights: Any
-) -> tuple[Evidence, Any, Any, Any]:
-    """Return the rows in memory with what was observed of them, from arguments or the rows."""
-    if not isinstance(rows, HeldOut | Scan):
-        return as_evidence(rows), labels, groups, propensity_weights
+def _read_evidence(policy: Policy, rows: Evidence | Scan) -> Evidence:
+    """Return the rows in memory; of scanned rows, groups have the values that the policy knows."""
     known = {name: attribute.values for name, attribute in policy.feature_map.attributes.items()}
-    found = read_rows(rows, known)
-    for name, value in {"labels": labels, "groups": groups, "propensity_weights": propensity_weights}.items():
-        if value is not None:
-            raise OptionError(f"{name}= goes with Evidence; these rows come with what was observed of them")
-    return found.evidence, found.labels, found.groups, found.propensity_weights
+    return read_rows(rows, known)
 
 
 def _check_options(policy: Any, confidence: float, method: str) -> float:
@@ -480,11 +487,10 @@ def _measure_groups(policy: Policy, rows: ObservedRows, probabilities: Floats) -
     return {format_conditions(group): rate for group, rate in rates.items()}
 
 
-def _has_gaps(outcomes: Mapping[str, Any] | None, rate: Objective) -> bool:
+def _has_gaps(outcomes: Mapping[str, Floats | str], rate: Objective) -> bool:
     """Return whether a rate reads outcomes of which some are missing."""
-    given = [outcomes[name] for name in list_costs(rate) if outcomes is not None and name in outcomes]
-    arrays = [cost for cost in given if not isinstance(cost, str)]
-    return any(np.ma.is_masked(cost) or np.isnan(as_matrix(cost, "outcomes")[0]).any() for cost in arrays)
+    arrays = [cost for name in list_costs(rate) if not isinstance(cost := outcomes.get(name, KNOWN), str)]
+    return any(np.isnan(cost).any() for cost in arrays)
 
 
 def _compute_rejected_share(probabilities: Floats, space: ActionSpace, seen: RowData) -> float:

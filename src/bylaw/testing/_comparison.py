@@ -110,8 +110,9 @@ def compare_policies(
         raise EvidenceError(
             f"policies with other actions cannot be compared: {list(before.actions)}, {list(after.actions)}"
         )
-    marked = before.mark_changes(as_evidence(evidence), ids=ids)
-    seen = observe(after.feature_map.admit(after.calibrate(marked)), labels, groups)
+    evidence = as_evidence(evidence).with_observed(labels=labels, true_groups=groups)
+    marked = before.mark_changes(evidence, ids=ids)
+    seen = observe(after.feature_map.admit(after.calibrate(marked)))
     chances = before.probabilities(marked), after.probabilities(marked)
     taken = 1.0 - marked.costs[CHANGED]
     flows = (taken * marked.row_weights[:, None]).T @ chances[1] / marked.row_weights.sum()

@@ -22,8 +22,8 @@ from bylaw.program.row_rates import (
     has_rows,
     list_group_rates,
 )
-from bylaw.rows.evidence import Evidence, RowData
-from bylaw.rows.outcomes import KNOWN, Limits, ObservedRows, name_cost
+from bylaw.rows.evidence import KNOWN, Evidence, Limits, RowData, name_cost
+from bylaw.rows.outcomes import ObservedRows
 
 
 class Costs(NamedTuple):
@@ -100,7 +100,7 @@ def compare_costs(
     ----------
     policy : Policy
     rows : ObservedRows
-        from `observe(evidence, labels, groups)`: the costs are observed ones where labels are given, and
+        from `observe(evidence)`: the costs are observed ones where labels are given, and
         otherwise those that the probabilities predict; see `is_observed`.
     rate : Rate or Worst, optional
         another rate than the one that the policy minimises.
@@ -121,7 +121,7 @@ def compare_costs(
     >>> from bylaw.rows.outcomes import observe
     >>> evidence = Evidence([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8], [0.5, 0.5]])
     >>> policy = solve(Problem(error(), [rejected() <= 0.25]), evidence)
-    >>> costs = compare_costs(policy, observe(evidence, [0, 0, 1, 0]))
+    >>> costs = compare_costs(policy, observe(evidence.with_observed(labels=[0, 0, 1, 0])))
     >>> [round(cost, 2) for cost in costs]
     [0.0, 0.0, 0.0]
     """
@@ -223,7 +223,7 @@ class _CostTask:
             return np.array([len(batch), *[0.0] * (2 + 3 * len(self.rates))])
         observed: RowData = evidence
         if reader.observes:
-            observed = reader.observe(batch, evidence).with_columns(margins=self.rows.observed_margins)
+            observed = reader.observe(evidence).with_columns(margins=self.rows.observed_margins)
         without = find_without_rules(policy, policy.calibrate(evidence))
         model = decide_as_model(policy.problem, evidence, policy.frequencies)
         decisions = model, without, policy.probabilities(evidence)

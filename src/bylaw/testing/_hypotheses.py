@@ -31,8 +31,8 @@ from bylaw.program.row_rates import (
     compute_row_rates,
     compute_sizes,
 )
-from bylaw.rows.evidence import RowData, count_effective
-from bylaw.rows.outcomes import Limits, ObservedRows, name_cost
+from bylaw.rows.evidence import Limits, RowData, count_effective, name_cost
+from bylaw.rows.outcomes import ObservedRows
 from bylaw.testing._betting import BettingTest, find_bounds, find_p_values
 from bylaw.testing._confidence_bounds import make_test
 from bylaw.testing._samples import Differences, Sample

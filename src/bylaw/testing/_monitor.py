@@ -23,8 +23,7 @@ from bylaw.language.problem import ExpandedRule, Problem
 from bylaw.policy.policy import Policy
 from bylaw.policy.sampling import hash_ids
 from bylaw.rows.arrays import as_vector, check_alignment, make_frame
-from bylaw.rows.evidence import Evidence, as_evidence
-from bylaw.rows.outcomes import Limits
+from bylaw.rows.evidence import Evidence, Limits, as_evidence
 from bylaw.testing._costs import add_changes
 from bylaw.testing._hypotheses import DecidedRows, check_limits
 from bylaw.testing._monitor_formatting import list_shown, make_monitor_card, plot_monitor

@@ -18,9 +18,9 @@ from bylaw.language.action_space import ActionSpace
 from bylaw.language.expressions import LABEL
 from bylaw.policy.policy import Policy
 from bylaw.program.linear_form import admit_values, evaluate_cost
-from bylaw.rows.evidence import Evidence, RowData, as_evidence
+from bylaw.rows.evidence import Evidence, RowData, as_evidence, name_cost
 from bylaw.rows.groups import KnownGroup, Part
-from bylaw.rows.outcomes import ObservedRows, PartlySeen, name_cost, read_seen
+from bylaw.rows.outcomes import ObservedRows
 from bylaw.testing._audit import encode_decisions
 
 Codes = NDArray[np.int64]
@@ -121,54 +121,55 @@ class WatchedColumns:
         rows = as_evidence(evidence)
         if rows.weights is not None:
             raise EvidenceError("rows that arrive count alike: pass evidence without weights")
+        rows = rows.with_observed(labels=labels, true_groups=groups, outcomes=outcomes)
         rows = self.policy.feature_map.admit(self.policy.calibrate(rows))
         taken = None if decisions is None else encode_decisions(decisions, self.space, rows)
-        seen, turned_out = read_seen(rows, labels, groups, None, outcomes, taken)
         if missing := [name for name in self.references if name not in rows.references]:
             raise EvidenceError(f"a rule refers to the earlier model {missing[0]!r}: pass references=")
         return WatchedRows(
             self.policy.probabilities(rows) if taken is None else taken,
-            _read_labels(len(rows), seen),
-            {name: self._read_group(name, values, rows, seen) for name, values in self.groups.items()},
+            _read_labels(rows),
+            {name: self._read_group(name, values, rows) for name, values in self.groups.items()},
             {name: rows.references[name] for name in self.references},
-            {name: self._read_cost(name, rows, seen, turned_out) for name in self.costs},
+            {name: self._read_cost(name, rows, taken) for name in self.costs},
         )
 
     def read_late(self, n_rows: int, labels: Any, groups: Any, outcomes: Any) -> WatchedRows:
         """Return what was observed later of rows that were counted before."""
         blank = Evidence.without_rows(self.space.classes, {}, options=self.space.named_options)
         rows = blank.with_columns(probabilities=np.zeros((n_rows, len(self.space.classes))))
-        seen, turned_out = read_seen(rows, labels, groups, None, outcomes)
+        rows = rows.with_observed(labels=labels, true_groups=groups, outcomes=outcomes)
         return WatchedRows(
             np.zeros((n_rows, len(self.space.actions))),
-            _read_labels(n_rows, seen),
-            {name: self._read_group(name, values, rows, seen) for name, values in self.groups.items()},
+            _read_labels(rows),
+            {name: self._read_group(name, values, rows) for name, values in self.groups.items()},
             {},
-            {name: self._read_cost(name, rows, seen, turned_out) for name in self.costs},
+            {name: self._read_cost(name, rows, None) for name in self.costs},
         )
 
-    def _read_group(self, name: str, values: tuple[Value, ...], rows: Evidence, seen: PartlySeen) -> Codes:
-        group = seen.groups.get(name, rows.known_groups.get(name))
+    def _read_group(self, name: str, values: tuple[Value, ...], rows: Evidence) -> Codes:
+        group = rows.true_groups.get(name)
+        if group is None or (group.codes < 0).all():
+            group = rows.known_groups.get(name)
         if group is None:
             return np.full(len(rows), UNKNOWN, np.int64)
-        return _hide(admit_values(name, group, values).codes, name, seen)
+        codes = admit_values(name, group.seen(), values).codes
+        return np.where(group.codes < 0, UNKNOWN, codes)
 
-    def _read_cost(
-        self, name: str, rows: Evidence, seen: PartlySeen, turned_out: Mapping[str, Any]
-    ) -> Floats:
+    def _read_cost(self, name: str, rows: Evidence, taken: Floats | None) -> Floats:
         shape = (len(rows), len(self.space.actions))
-        found = turned_out.get(name)
-        if found is None:
+        cost = rows.fill_outcomes(taken).get(name)
+        if cost is None:
             return np.full(shape, np.nan)
-        if isinstance(found, str):
+        if isinstance(cost, str):
             return evaluate_cost(name, self.costs[name], rows, self.space)
-        if found.shape != shape:
+        if cost.shape != shape:
             raise EvidenceError(
-                f"outcomes[{name!r}] has {found.shape[1]} columns; it needs one per action, "
+                f"outcomes[{name!r}] has {cost.shape[1]} columns; it needs one per action, "
                 f"{list(self.space.actions)}"
             )
-        shown = seen.seen.get(name_cost(name), np.ones(len(rows), dtype=bool))
-        return np.where(shown[:, None], found, np.nan)
+        observed = rows.find_observed(taken).get(name_cost(name), np.ones(len(rows), dtype=bool))
+        return np.where(observed[:, None], cost, np.nan)
 
     def observe(self, rows: WatchedRows) -> ObservedRows:
         """Return rows that show everything that a rule needs, as they were observed."""
@@ -188,13 +189,8 @@ class WatchedColumns:
         return ObservedRows(**columns, predicted=evidence, observed=names)
 
 
-def _read_labels(n_rows: int, seen: PartlySeen) -> Codes:
-    return np.full(n_rows, UNKNOWN, np.int64) if seen.codes is None else _hide(seen.codes, LABEL, seen)
-
-
-def _hide(codes: Codes, name: str, seen: PartlySeen) -> Codes:
-    """Return the codes with `UNKNOWN` where the attribute was not observed."""
-    return np.where(seen.seen[name], codes, UNKNOWN) if name in seen.seen else codes
+def _read_labels(rows: Evidence) -> Codes:
+    return np.full(len(rows), UNKNOWN) if rows.labels is None else rows.labels
 
 
 @dataclass

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from bylaw._base.typing import Floats, Mask
 from bylaw.language.action_space import ActionSpace
 from bylaw.language.expressions import Rule
-from bylaw.rows.outcomes import Limits
+from bylaw.rows.evidence import Limits
 from bylaw.testing._hypotheses import DecidedRows, Hypothesis
 from bylaw.testing._rounds import Events, RateSums, RecentMeans, RoundSums
 from bylaw.testing._wealth import Course, Wealth

@@ -117,16 +117,15 @@ def run_audit(
     earlier = tables.load_previous(previous, tested)
     columns = tables.find_policy_columns(tested, table, stated, others=others, previous=earlier)
     rows = tables.read_rows(table, columns, tables.list_group_values(tested), reading, earlier)
-    rows.check_propensity_weights(stated)
+    tables.check_propensity_weights(rows, stated)
     problem = tested.problem if others is None else tables.join_problems(tested.problem, others.problem)
     try:
         audit = bylaw.audit(
             tested,
-            rows.evidence,
-            **rows.outcomes,
+            rows,
             rules=None if others is None else list(others.problem.rules),
             decisions=None if decisions is None else read_decisions(table, decisions, tested, reading),
-            outcomes=tables.read_outcomes(table, outcomes, problem, rows.evidence.classes, reading),
+            outcomes=tables.read_outcomes(table, outcomes, problem, rows.classes, reading),
             limits=limits,
             largest_weight=largest_weight,
             **settings,
@@ -386,7 +385,7 @@ def _make_monitor(
         columns = tables.find_policy_columns(
             policy, table, stated, others=others, changes=not blind, quiet=True
         )
-        evidence = tables.read_rows(table, columns, known).evidence
+        evidence = tables.read_rows(table, columns, known)
         values = {name: group for name, group in evidence.group_values.items() if name not in known}
     rules = list(problem.rules) if others is not None or blind else None
     given = {name: value for name, value in settings.items() if value is not None}
@@ -442,16 +441,13 @@ def _add_rows(
     columns = tables.find_policy_columns(
         policy, table, stated, others=others, previous=previous, changes=not blind, quiet=True
     )
-    rows = tables.read_rows(table, columns, values, previous=previous)
-    evidence = rows.evidence
+    evidence = tables.read_rows(table, columns, values, previous=previous)
     if blind:  # no rule that is watched reads changes
         zeros = np.zeros((len(evidence), len(policy.actions)))
         evidence = evidence.with_columns(costs={**evidence.costs, CHANGED: zeros})
     made = None if decisions is None else read_decisions(table, decisions, policy, tables.Reading())
     monitor.update(
         evidence,
-        labels=rows.labels,
-        groups=rows.groups,
         ids=tables.read_ids(table, columns, values),
         decisions=made,
         outcomes=tables.read_outcomes(table, outcomes, monitor.problem, policy.action_space.classes),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -138,15 +138,16 @@ def run_fit(
     columns, guessed = tables.find_fitting_columns(table, file, stated)
     with open_output(output, ".json") as target, show_passes("fitting") as progress:
         rows = tables.open_rows(table, columns, scanned, progress)
-        if rows.scanned and solving.get("calibrate") not in (None, "none"):
+        scans = not isinstance(rows, bylaw.Evidence)
+        if scans and solving.get("calibrate") not in (None, "none"):
             raise OptionError(
                 "a calibration needs rows in memory, and these are scanned: calibrate the scores before they "
                 "are written, fit a part of the rows, or pass --in-memory"
             )
-        rows.check_propensity_weights(stated)
+        tables.check_propensity_weights(rows, stated)
         proof = tests = None
         if certify is not None or held_out is not None:
-            some = rows.describe(file.problem)
+            some = rows.survey(file.problem).evidence if isinstance(rows, bylaw.Scan) else rows
             reading = tables.Reading("give fewer, or pass --in-memory", unlimited=scanned is False)
             proof, tests = (
                 tables.read_held_out(
@@ -164,32 +165,34 @@ def run_fit(
             )
         if proof is not None:
             solving |= {"guarantee": "high_probability", "held_out": proof, "confidence": level}
-        with show_steps("solving", quiet=rows.scanned) as callback:
-            policy = bylaw.solve(file.problem, rows.source, **rows.outcomes, **solving, callback=callback)
+        with show_steps("solving", quiet=scans) as callback:
+            policy = bylaw.solve(file.problem, rows, **solving, callback=callback)
         card = replace(policy.card, source=name_table(table), columns=columns.to_dict())
         policy = replace(policy, card=card)
         policy.save(target)
-        costs = rows.measure(policy)
+        costs, partly = tables.measure(policy, rows), tables.count_observed(rows, columns)
         if report is not None:
             if held_out is not None:
                 names["held_out_source"] = name_table(held_out)
             with name_saved(output):
-                write_report(policy, rows.sample(policy), report, tests, confidence=level, **names)
+                write_report(
+                    policy, tables.sample_rows(rows, policy), report, tests, confidence=level, **names
+                )
         facts = {"policy": str(output), "report": None if report is None else str(report)}
-        facts |= {**_list_facts(policy, rows, costs), "guessed": guessed}
+        facts |= {**_list_facts(policy, partly, costs), "guessed": guessed}
         files = f"policy: {name_output(output)}" + (f"   report: {report}" if report else "")
-        text = [*_describe(policy, rows, costs), files, f"file sha256: {policy.file_digest}"]
+        text = [*_describe(policy, columns, partly, costs), files, f"file sha256: {policy.file_digest}"]
         write_result(facts, text, as_json)
 
 
-def _list_facts(policy: bylaw.Policy, rows: Any, measured: Any) -> dict[str, Any]:
+def _list_facts(policy: bylaw.Policy, partly: Mapping[str, int], measured: Any) -> dict[str, Any]:
     """Return a fit as plain values."""
     without = measured.costs.without_rules
     return {
         "hash": policy.digest,
         "file_sha256": policy.file_digest,
         "rows": measured.n_rows,
-        "seen_rows": dict(rows.seen_rows),
+        "seen_rows": dict(partly),
         "minimize": str(policy.problem.minimize),
         "cost_observed": measured.observed,
         "cost_before": measured.costs.model,
@@ -208,7 +211,9 @@ def _list_facts(policy: bylaw.Policy, rows: Any, measured: Any) -> dict[str, Any
     }
 
 
-def _describe(policy: bylaw.Policy, rows: Any, measured: Any) -> Iterator[Any]:
+def _describe(
+    policy: bylaw.Policy, columns: bylaw.Columns, partly: Mapping[str, int], measured: Any
+) -> Iterator[Any]:
     """Yield a fit as text."""
     from bylaw.cli.commands.report import word_price, word_saving
     from bylaw.testing import format_referred
@@ -217,11 +222,11 @@ def _describe(policy: bylaw.Policy, rows: Any, measured: Any) -> Iterator[Any]:
     how = "observed" if measured.observed else "predicted"
     costs = f"{measured.costs.describe(bool(policy.problem.rules))}{format_referred(measured.referred)}"
     yield f"{measured.n_rows:,} rows: {policy.problem.minimize}, {how}, is {costs}."
-    for column, count in rows.seen_rows.items():
+    for column, count in partly.items():
         yield f"{column} is observed on {count:,} of them: rates that refer to it are prediction-powered."
     for rate in policy.group_rates:
         yield f"  {rate}"
-    if policy.action_space.classes and not (measured.observed or rows.columns.label):
+    if policy.action_space.classes and not (measured.observed or columns.label):
         yield (
             "There are no labels: rates are those that the scores predict. With --label COLUMN, rules hold "
             "on observed rates."
@@ -337,11 +342,10 @@ def run_refit(
     try:
         new = bylaw.refit(
             earlier,
-            rows.evidence,
+            rows,
             churn=churn,
             ids=ids,
             rules=None if others is None else list(problem.rules),
-            **rows.outcomes,
             **solving,
         )
     except (InfeasibleRulesError, UncertifiedError) as refused:
@@ -350,12 +354,10 @@ def run_refit(
     new = replace(new, card=replace(new.card, source=name_table(table), columns=columns.to_dict()))
     with open_output(output, ".json") as target:
         new.save(target)
-        compared = compare_policies(
-            earlier, new, rows.evidence, ids=ids, labels=rows.labels, groups=rows.groups
-        )
+        compared = compare_policies(earlier, new, rows, ids=ids)
         if report is not None:
             with name_saved(output):
-                write_report(new, replace(rows, source=compared.evidence), report, None, comparison=compared)
+                write_report(new, compared.evidence, report, None, comparison=compared)
         facts = {
             "policy": str(output),
             "hash": new.digest,
@@ -437,11 +439,11 @@ def run_diagnose(
     columns, _ = tables.find_fitting_columns(table, file, stated, without=("id",))
     with show_passes("diagnosing") as progress:
         rows = tables.open_rows(table, columns, scanned, progress)
-        if not rows.scanned:
-            rows.check_propensity_weights(stated)
+        if isinstance(rows, bylaw.Evidence):
+            tables.check_propensity_weights(rows, stated)
         elif columns.outcomes:
             remark("the rows are scanned, so that rates are predicted: labels and true groups are not read")
-        diagnosis = bylaw.diagnose(file.problem, rows.source, **rows.outcomes)
+        diagnosis = bylaw.diagnose(file.problem, rows)
     names = ("feasible", "conflict", "least", "violations", "relaxation", "small_cells", "least_violation")
     code = ExitCode.SUCCESS if diagnosis.feasible else ExitCode.BROKEN
     write_result({name: getattr(diagnosis, name) for name in names}, [diagnosis], as_json, code)
@@ -523,16 +525,15 @@ def run_frontier(
     (table,) = open_tables(context, table)
     columns, _ = tables.find_fitting_columns(table, file, stated, without=("id",))
     rows = tables.read_rows(table, columns, {}, reading)
-    rows.check_propensity_weights(stated)
+    tables.check_propensity_weights(rows, stated)
     solving = {name: value for name, value in file.solve.items() if name != "deterministic"}
     with show_progress("levels", len(values)) as advance:
         frontier = bylaw.frontier(
             file.problem,
-            rows.evidence,
+            rows,
             {statement: values},
             callback=lambda _: advance(1),
             **solving,
-            **rows.outcomes,
         )
     points = frontier.to_frame(pyarrow.table({}))
     if plot is not None:

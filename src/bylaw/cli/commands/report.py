@@ -91,7 +91,7 @@ def run_report(
             previous=earlier,
         )
     if tests is None or tests.propensity_weights is None:
-        rows.check_propensity_weights(stated)
+        tables.check_propensity_weights(rows, stated)
     with open_output(output, ".html") as target:
         write_report(
             loaded,
@@ -112,7 +112,7 @@ def write_report(policy: bylaw.Policy, rows: Any, path: Path, held_out: Any, **s
     from bylaw.report import report
 
     given = options.keep_given(**settings)
-    report(policy, rows.evidence, **rows.outcomes, held_out=held_out, **given).save(path)
+    report(policy, rows, held_out=held_out, **given).save(path)
 
 
 def run_show(policy: options.PolicyPath, as_json: options.AsJson = False) -> None:
@@ -273,12 +273,11 @@ def run_studio(
     mentioned = replace(file, problem=_mention(file.problem, merged))
     columns, _ = tables.find_fitting_columns(table, mentioned, stated)
     rows = tables.read_rows(table, columns, {}, reading)
-    rows.check_propensity_weights(stated)
+    tables.check_propensity_weights(rows, stated)
     name = name_table(table)
     session = Session(
         file.problem,
-        rows.evidence,
-        **rows.outcomes,
+        rows,
         title=f"Rules for {name}",
         solving=solving,
         source=Source(str(table), name, columns, merged, sample, seed or 0),
