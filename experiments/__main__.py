@@ -57,7 +57,7 @@ EXPERIMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
 }
 ENVIRONMENTS = {"monitor-peers": ROOT / "experiments" / "monitoring" / "peers.txt"}
-"""Requirements of experiments whose libraries need older versions than the tests: they get their own .venv."""
+"""Requirements of experiments whose libraries need older versions than the tests: each has its own .venv."""
 
 
 def find_python(name: str) -> str:
@@ -69,17 +69,7 @@ def find_python(name: str) -> str:
     python = folder / "bin" / "python"
     if not (folder / ".installed").exists():
         venv.create(folder, with_pip=True)
-        install = [
-            python,
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--requirement",
-            requirements,
-            "--editable",
-            ROOT,
-        ]
+        packages = ["--requirement", requirements, "--editable", ROOT]
         subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True)
         (folder / ".installed").touch()
     return str(python)
