@@ -52,6 +52,7 @@ NEAR = 0.1  # a reported miss may be off by this part
 MOST_SECONDS = 20.0
 GOOD = ("held", "warned", "infeasible", "predicted conflict", "refused", "unjudged")
 FAILED = ("missed", "dominated", "no conflict", "slow", "crashed")
+RESULTS = Path(__file__).parent / "results" / "labelled.txt"
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 DISTORTIONS = ("none", "too sure", "not sure enough", "biased", "unrelated", "random")
 
@@ -348,7 +349,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the first problem; the others follow")
     parser.add_argument("--only", type=int, help="one problem, by its seed")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--out", type=Path, help="a file for the counts")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="a file for the counts")
     options = parser.parse_args()
     if options.only is not None:
         outcomes = [judge(options.only)]

@@ -1,7 +1,7 @@
 """What people have today to watch a rule in production: false alarms, and days until a breach is noticed.
 
 Every contestant watches the same simulated rows; those whose package is not installed are left out, and the
-table says so. `make monitor-peers` installs them in an environment of their own.
+table says so. `make experiment NAME=monitor-peers` installs them in an environment of their own.
 """
 
 from __future__ import annotations

@@ -211,7 +211,7 @@ def test_a_huge_beta_stays_finite(rows):
 
 def test_short_of_steps_says_so_and_names_the_rule(rows):
     with pytest.warns(
-        ConvergenceWarning, match=r"above tol=1e-06: the steps ran out.*missed.*; raise max_steps"
+        ConvergenceWarning, match=r"above tol=1e-06: the steps ran out.*violated.*; raise max_steps"
     ) as caught:
         policy = solve(PARITY, rows.evidence(), solver=FullBatch(max_steps=1))
     assert caught[0].message.remedy == Remedy("add_steps")

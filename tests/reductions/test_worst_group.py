@@ -411,9 +411,9 @@ def test_weights_under_which_rules_hold_are_preferred_to_a_lower_worst_rate():
     evidence = Evidence([[0.9, 0.1], [0.4, 0.6], [0.3, 0.7], [0.8, 0.2]], groups={"s": ["a", "b", "a", "b"]})
     search = GroupSearch(Problem(worst(error(), by="s"), [rejected() <= 0.1]), evidence)
     dual = SimpleNamespace(n_rows=len(evidence), loss_unit=1.0)
-    missed = Trial(GroupWeights(search.equal_weights, np.zeros(1)), np.array([0.1, 0.2]), missed=True)
+    missed = Trial(GroupWeights(search.equal_weights, np.zeros(1)), np.array([0.1, 0.2]), violated=True)
 
     def try_weights(weights):
-        return Trial(GroupWeights(weights, np.ones(1)), np.array([0.3, 0.4]), missed=False)
+        return Trial(GroupWeights(weights, np.ones(1)), np.array([0.3, 0.4]), violated=False)
 
-    assert not search.improve(dual, missed, try_weights).missed
+    assert not search.improve(dual, missed, try_weights).violated

@@ -126,7 +126,7 @@ def test_a_rule_at_its_limit_is_hardly_ever_certified(by_x):
     limit = POLICY.expected(
         error(), observe(many.with_observed(labels=labels)), probabilities=POLICY.probabilities(many)
     )
-    wrong, audits = 0, 60  # of many more: make certificates
+    wrong, audits = 0, 60  # of many more: make experiment NAME=certificates
     for seed in range(audits):
         held, y, _ = people(500, 1000 + seed)
         chance = 0.1 + 0.8 * held.probabilities[:, 1] if by_x else np.full(500, 0.3)

@@ -166,7 +166,7 @@ class Stream:
         return self
 
     def policy(self) -> Policy:
-        """The policy so far.
+        """Return the policy so far.
 
         Returns
         -------
@@ -238,7 +238,7 @@ class Stream:
         )
 
     def _values_of(self, name: str, group: Any) -> Any:
-        """A known group with the values of the warm-up and of the frequencies, and no later ones."""
+        """Return a known group with the values of the warm-up and of the frequencies, and no later ones."""
         if not isinstance(group, KnownGroup):
             return group
         named = {value for event in self.frequencies for other, value in event if other == name}

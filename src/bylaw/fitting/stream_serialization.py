@@ -41,7 +41,7 @@ _LEAST_WEIGHT = 1e-100  # far below what the mean of any rows can be
 
 
 def to_dict(stream: Stream, fit: StreamState) -> dict[str, Any]:
-    """The state of a stream as plain values; floats read back to the last bit."""
+    """Return the state of a stream as plain values; floats are read back to the last bit."""
     names = {optimizer: name for name, optimizer in OPTIMIZERS.items()}
     content = {
         "format": FORMAT,
@@ -99,7 +99,7 @@ def _form_to_dict(form: LinearForm) -> dict[str, Any]:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The fields of a stream, each checked."""
+    """Read the fields of a stream, and check each."""
     return read_json(path, "a stream", _fields)
 
 
@@ -145,12 +145,12 @@ def _fields(root: Node) -> dict[str, Any]:
 
 
 def _read_weight(node: Node) -> float:
-    """A mean of weights, by which those of rows are divided."""
+    """Read a mean of weights, by which the weights of rows are divided."""
     return node.number() if node.number() > _LEAST_WEIGHT else node.fail(f"a number above {_LEAST_WEIGHT:g}")
 
 
 def _read_tiles(root: Node, form: LinearForm) -> dict[str, Any]:
-    """Rows that wait, and what was measured on those before."""
+    """Read the rows that wait for a whole tile, and the rates measured on the tiles before."""
     n_rules = len(form.bounds)
     followed = tuple(read_frequencies(root["followed"], form.feature_map))
     if not set(followed) <= set(form.frequencies):
@@ -180,7 +180,7 @@ def _read_tiles(root: Node, form: LinearForm) -> dict[str, Any]:
 
 
 def _begin_tiles(form: LinearForm) -> dict[str, Any]:
-    """For a stream that an earlier version saved, which held no rows."""
+    """Return the fields of a stream that an earlier version saved, which held no rows."""
     return {
         "waiting": np.empty((len(form.feature_map.features) + 1, 0)),
         "followed": (),

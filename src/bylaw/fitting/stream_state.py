@@ -64,7 +64,7 @@ class StreamState:
         return reduce(add, self.measured) if self.measured else None
 
     def add(self, block: Block) -> None:
-        """Rows with the features of `feature_map`, in order."""
+        """Add rows with the features of `feature_map`, in order."""
         weights = block.row_weights / self.mean_weight
         rows = np.hstack([self.waiting, np.vstack([block.features, weights])])
         whole = rows.shape[1] - rows.shape[1] % TILE_ROWS
@@ -73,7 +73,7 @@ class StreamState:
         self.waiting = rows[:, whole:].copy()
 
     def flush(self) -> StreamState:
-        """The state that has taken the rows that wait, too; this one goes on to wait for a whole tile."""
+        """Return a state that includes the waiting rows; this one continues to wait for a whole tile."""
         state = copy.copy(self)
         state.optimizer_state = copy.deepcopy(self.optimizer_state)
         if self.waiting.shape[1]:
@@ -107,7 +107,7 @@ class StreamState:
         self.conflicting = bool(dual.mass and dual.n_rules and dual.conflict(answer) > 0)
 
     def _follow(self, chances: Floats, weights: Floats) -> None:
-        """Frequencies with the rows of a tile that come after the warm-up."""
+        """Update frequencies with the rows of a tile that come after the warm-up."""
         skipped = max(self.warm_up - self.tiles * TILE_ROWS, 0)
         chances, weights = chances[:, skipped:], weights[skipped:]
         if not (mass := float(weights.sum())):
@@ -119,7 +119,7 @@ class StreamState:
         self.form = replace_frequencies(self.form, self._parts, frequencies)
 
     def _measure(self, dual: Dual) -> None:
-        """The answer so far on a tile. At each power of two, tiles before the last are forgotten."""
+        """Measure the current answer on a tile, and forget old tiles at each power of two."""
         if not dual.mass:
             return
         answer = self.optimizer_state.answer

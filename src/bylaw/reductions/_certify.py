@@ -265,8 +265,11 @@ class _CulpritSearch:
         return Culprit(names[0], tuple(names[1:]), self._find_rows())
 
     def _measure_clearness(self, statements: Collection[int], growth: float = 1.0) -> float:
-        """Return how clear the least clear rule of these statements can be in a test on `growth` times the
-        held-out rows, up to the first margin with which it is clear."""
+        """Return how clear the least clear rule of these statements can be in a test.
+
+        The test is on `growth` times the held-out rows. The search ends at the first margin with which it is
+        clear.
+        """
         correction, noise = self.correction, self.correction.dual.n_rows / (growth * self.n_held_out)
         tightened = np.zeros(correction.dual.n_rules, bool)
         tightened[: len(self.places)] = np.isin(self.places, list(statements))
@@ -281,8 +284,10 @@ class _CulpritSearch:
         return best
 
     def _find_rows(self) -> float:
-        """Return the held-out rows with which all rules are expected to pass; infinity for more than a
-        hundred times those there are."""
+        """Return the held-out rows with which all rules are expected to pass.
+
+        It is infinity if a hundred times as many do not suffice.
+        """
         low, high = 0.0, math.log2(100.0)
         if self._measure_clearness(self.statements, 2**high) < CLEAR:
             return math.inf

@@ -128,7 +128,7 @@ def _aligned(remarks: Mapping[str, str]) -> Iterator[str]:
 
 
 def measure_slack(dual: Dual) -> float:
-    """By how much some policy satisfies all rules, in units of the solver; at least zero."""
+    """Return by how much some policy satisfies all rules, in units of the solver; at least zero."""
     if not dual.n_rules:
         return math.inf
     analysis = _ConflictAnalysis(dual, None)
@@ -144,8 +144,11 @@ def examine(
     multipliers: Floats | None = None,
     slopes: LevelSlopes | None = None,
 ) -> Diagnosis:
-    """Whether the rules of a dual conflict, and how; a solver's `multipliers`, (M,), speed it up. `slopes`
-    are those of the dual's rules, where its form does not tell them."""
+    """Diagnose whether and how the rules of a dual conflict.
+
+    A solver's `multipliers`, (M,), make it faster. `slopes` are those of the dual's rules, if its form does
+    not contain them.
+    """
     prices = _relaxation_costs(problem, costs)
     cells = list_small_cells(dual.form, evidence)
     healthy = Diagnosis(feasible=True, small_cells=cells)
@@ -180,8 +183,10 @@ def examine(
 def _find_reach(
     analysis: _ConflictAnalysis, place: int, conflict: NDArray[np.int64], slopes: LevelSlopes
 ) -> tuple[float, float]:
-    """How near a rule's rate comes to its bound while the others of the conflict hold, and how far it is off;
-    of a ratio, in its own unit, if it can get near at all."""
+    """Return the level that a rule can reach while the others of the conflict hold, and its distance.
+
+    They are in the unit of the ratio for a rule on a ratio that can reach any level.
+    """
     dual, rule = analysis.dual, analysis.dual.form.rules[place].rule
     if rule.is_about_ratio:
         shift, _ = _search_shift(
@@ -194,7 +199,7 @@ def _find_reach(
 
 
 def _relaxation_costs(problem: Problem, costs: Mapping[Any, float] | None) -> Floats:
-    """What loosening each statement by one costs, (n_statements,)."""
+    """Return the cost of loosening each statement by one, (n_statements,)."""
     prices = np.ones(len(problem.rules))
     for key, cost in (costs or {}).items():
         prices[problem.find(key)] = check_positive(cost, f"relaxation_costs[{str(key)!r}]")
@@ -202,7 +207,7 @@ def _relaxation_costs(problem: Problem, costs: Mapping[Any, float] | None) -> Fl
 
 
 def list_small_cells(form: LinearForm, evidence: Evidence) -> dict[str, float]:
-    """Conditions with too few rows, by their effective number."""
+    """Return conditions with too few rows, with their effective number of rows."""
     atoms = [atom for found in form.rules for atom in found.rule.atoms()]
     events = dict.fromkeys(atom.conditions for atom in atoms if atom.conditions)
     counts = {_event_text(event): evidence.count_effective(event) for event in events}
@@ -217,13 +222,13 @@ def _event_text(event: Conditions) -> str:
 
 
 def _worst(rules: NDArray[np.int64], n_rules: int) -> MixtureProgram:
-    """The least possible violation of the most violated of these rules."""
+    """Return the program of the least possible violation of the most violated of these rules."""
     one = sparse.csr_array(np.ones((len(rules), 1)))
     return MixtureProgram(rules, np.zeros(n_rules), np.ones(1), one, least_slack=-math.inf)
 
 
 def _relaxation(dual: Dual, prices: Floats) -> tuple[MixtureProgram, float]:
-    """The cheapest slacks, one for each statement, and the unit of their cost."""
+    """Return the program of the cheapest slacks, one for each statement, and the unit of their cost."""
     which, scales = dual.form.places, dual.form.scales
     units = np.zeros(len(prices))
     np.maximum.at(units, which, scales)
@@ -237,9 +242,11 @@ def _relaxation(dual: Dual, prices: Floats) -> tuple[MixtureProgram, float]:
 def _find_slacks(
     dual: Dual, violations: Floats, slopes: LevelSlopes
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """What each statement must be loosened by for these violations, (M,), to be none; one on ratios, by as
-    much as lets all rules hold while the others are loosened so. And the levels that this makes, where it is
-    in their unit."""
+    """Return by how much to loosen each statement for these violations, (M,), and the levels that this makes.
+
+    A statement on ratios is loosened by as much as lets all rules hold while the others are loosened. Levels
+    are given if they are in the unit of the slack.
+    """
     form, every = dual.form, np.arange(dual.n_rules)
     misses = violations * form.scales
     loosened = dual.with_bounds(form.bounds + np.maximum(violations, 0.0))
@@ -263,7 +270,7 @@ def _find_slacks(
 
 
 def _find_level(statement: Statement) -> float | None:
-    """If it has a single one."""
+    """Return the level of a statement, or None if it has several or none."""
     try:
         level = statement.level
     except RuleError:
@@ -277,8 +284,10 @@ def _search_shift(
     slopes: LevelSlopes,
     holds: Callable[[_ConflictAnalysis], bool],
 ) -> tuple[float, Dual]:
-    """By how much the levels of these rules, all of them ratios, must be loosened; infinite if that does not
-    help."""
+    """Return by how much the levels of these rules, all of them ratios, must be loosened.
+
+    It is infinity if that does not help.
+    """
     stated = [dual.form.rules[j].rule for j in rules]
     ways = np.zeros(dual.n_rules)
     ways[rules] = [rule.loosening for rule in stated]
@@ -302,7 +311,7 @@ def _settled(answer: MixtureBounds) -> bool:
 
 
 def _sign_known(answer: MixtureBounds) -> bool:
-    """Whether the rules conflict, or hold to within rounding errors."""
+    """Return whether it is certain that the rules conflict, or that they hold up to rounding errors."""
     return answer.lower > ROUNDING or answer.upper <= ROUNDING
 
 
@@ -310,7 +319,7 @@ class _ConflictAnalysis(ColumnGeneration):
     """Questions about conflicts, each of which adds to the policies met."""
 
     def prove_conflict(self, rules: NDArray[np.int64], multipliers: Floats | None = None) -> Floats | None:
-        """Multipliers, (M,), that prove these rules to conflict; None if they do not."""
+        """Return multipliers, (M,), that prove that these rules conflict, or None if they do not."""
         if not len(rules):
             return None
         if multipliers is not None and not multipliers[rules].any():
@@ -319,13 +328,15 @@ class _ConflictAnalysis(ColumnGeneration):
         return answer.multipliers if answer.lower > ROUNDING else None
 
     def choose_shorter(self, proof: Floats, other: Floats) -> Floats:
-        """The other, (M,), if it proves a conflict and needs fewer rules."""
+        """Return the other multipliers, (M,), if they prove a conflict with fewer rules, else the proof."""
         few = np.count_nonzero(other) < np.count_nonzero(proof)
         return other if few and other @ self.add_best_response(other) > ROUNDING * other.sum() else proof
 
     def reduce_conflict(self, proof: Floats) -> tuple[NDArray[np.int64], MixtureBounds]:
-        """A conflict of which every rule is needed, and its best proof: rules are dropped, the least
-        important first, while the others still conflict."""
+        """Return a conflict of which every rule is needed, and its best proof.
+
+        Rules are dropped, the least important first, while the others still conflict.
+        """
         needed: set[int] = set()
         while len(needed) < np.count_nonzero(proof):
             weakest = min((int(j) for j in np.flatnonzero(proof) if j not in needed), key=proof.__getitem__)
@@ -339,7 +350,7 @@ class _ConflictAnalysis(ColumnGeneration):
         return conflict, self.solve(_worst(conflict, len(proof)), _settled, proof)
 
     def min_violation(self, rule: int, conflict: NDArray[np.int64]) -> float:
-        """The least violation of one rule while the others of the conflict hold."""
+        """Return the least violation of one rule while the others of the conflict hold."""
         others = conflict[conflict != rule]
         goal = np.eye(1, self.dual.n_rules, rule)[0]
         nothing = sparse.csr_array((len(others), 0))
@@ -378,8 +389,10 @@ def diagnose_solution(
     tol: float,
     costs: Mapping[Any, float] | None = None,
 ) -> Diagnosis | None:
-    """Diagnose the rules of a solution that may prove a conflict; return None if there is none. The diagnosis
-    decides: a conflict that is no larger than rounding errors does not count."""
+    """Diagnose the rules of a solution that may prove a conflict; return None if there is none.
+
+    The diagnosis decides: a conflict that is no larger than rounding errors does not count.
+    """
     missed = -float(dual.value_and_gradient(solution.multipliers)[1].min(initial=0.0)) > tol
     if not (missed or solution.status is Status.INFEASIBLE):
         return None
@@ -388,8 +401,10 @@ def diagnose_solution(
 
 
 def _merge_rows(correction: Correction) -> Dual:
-    """Return the dual of the observed rules, for a proof that no policy satisfies them. Rows with equal
-    features are decided alike, so they become one row with the mean of what was observed."""
+    """Return the dual of the observed rules, for a proof that no policy satisfies them.
+
+    Rows with equal features are decided alike, so they become one row with the mean of what was observed.
+    """
     dual, exact = correction.dual, correction.exact & correction.affected
     features = np.concatenate([block.features for block in dual.blocks], axis=1)
     observed = np.concatenate([block.observed for block in dual.blocks if block.observed is not None], axis=1)

@@ -271,8 +271,11 @@ def measure_resolution(dual: Dual) -> Floats:
 
 
 def warn_of_ties(solved: RulesAt, randomized: RulesAt, evidence: Evidence) -> None:
-    """Warn if deterministic decisions violate a rule: which, by how much and, if it is more than one row,
-    which rows the randomized policy decides at random."""
+    """Warn if deterministic decisions violate a rule.
+
+    The warning states by how much and, if it is more than one row, which rows the randomized policy decides
+    at random.
+    """
     form, resolution = solved.dual.form, measure_resolution(solved.dual)
     one_row, excess = resolution * form.scales, solved.excess * form.scales
     beyond = excess > one_row + solved.tol

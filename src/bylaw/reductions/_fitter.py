@@ -103,8 +103,10 @@ class Linearized:
 
 
 class WorstGroup:
-    """The rate of the worst group as the objective: weights of groups, for which a linear objective has the
-    same optimum."""
+    """The rate of the worst group as the objective.
+
+    There are weights of groups for which a linear objective has the same optimum.
+    """
 
     def applies(self, task: Task, fitter: Fitter) -> bool:
         return task.problem.of_worst_group
@@ -230,7 +232,7 @@ class Fitter:
 
     @property
     def outcome(self) -> ObservedRows:
-        """The rows as observed, as far as that is known."""
+        """The observed columns of the rows, if there are any."""
         return observe(self.evidence.without_observed()) if self.observed is None else self.observed
 
     def describe_options(self) -> dict[str, Any]:
@@ -270,8 +272,10 @@ class Fitter:
         return dual.with_beta(beta), near
 
     def diagnose(self, problem: Problem, costs: Mapping[Any, float] | None = None) -> Diagnosis:
-        """Return whether the rules of a problem with a linear objective can hold as observed. Where that is
-        not known, return by how much the policy that `fit` would return violates them."""
+        """Return whether the rules of a problem with a linear objective can hold as observed.
+
+        Where that is not known, return by how much the policy that `fit` would return violates them.
+        """
         dual, _ = self.make_dual(problem)
         correction = self.correct(problem, dual) if dual.n_rules else None
         if correction is None or not correction.affected.any():
@@ -289,8 +293,10 @@ class Fitter:
         )
 
     def correct(self, problem: Problem, dual: Dual, spared: int = 0) -> Correction:
-        """Return the problem as one on observed rates. The last `spared` rules compare groups for the
-        objective."""
+        """Return the problem as one on observed rates.
+
+        The last `spared` rules compare groups for the objective.
+        """
         return Correction.prepare(
             problem,
             self.evidence,
@@ -307,8 +313,7 @@ class Fitter:
     def finish(
         self, correction: Correction, found: CorrectedSolution, restate: Restate = as_stated
     ) -> CorrectedSolution:
-        """Return a solution in terms of the rules as stated, with deterministic decisions if they are
-        wanted."""
+        """Return a solution in terms of the stated rules, with deterministic decisions if they are wanted."""
         return harden(correction, found, restate) if self.deterministic else restate(found)
 
     def run(self, dual: Dual, begin: Floats | None = None, tol: float | None = None) -> Solution:
@@ -318,8 +323,11 @@ class Fitter:
 
 
 def solve_predicted(task: Task, fitter: Fitter) -> Solution:
-    """Solve a compiled problem for predicted rates; raise if the rules conflict, and warn if the solution is
-    not precise enough. The rates are measured unless the solver is `FullBatch`, whose account is trusted."""
+    """Solve a compiled problem for predicted rates, and raise if the rules conflict.
+
+    Warn if the solution is not precise enough. Rates are measured again unless the solver is `FullBatch`,
+    which reports them.
+    """
     dual, tol = task.compiled, fitter.tol
     solution = _sharpen(dual, fitter.run(dual, task.begin), fitter)
     if solution.status in (Status.INFEASIBLE, Status.MAX_STEPS, Status.STALLED):
@@ -336,8 +344,7 @@ def solve_predicted(task: Task, fitter: Fitter) -> Solution:
 
 
 def _sharpen(dual: Dual, solution: Solution, fitter: Fitter) -> Solution:
-    """Solve more precisely, so that quotients hold to the tolerance and not only what they are multiplied out
-    to."""
+    """Solve more precisely, so that quotients hold to the tolerance, not only their multiplied form."""
     wholes = find_wholes(dual, solution)
     least = float(wholes[wholes > RAREST].min(initial=1.0))
     if least >= 1 or solution.status is not Status.CONVERGED:

@@ -52,15 +52,18 @@ _MISSED = 1e-4  # a difference of quotients beyond its bound by more is missed
 
 
 def needs_linearization(problem: Problem) -> bool:
-    """Whether the objective or a rule is not linear once it is multiplied out."""
+    """Return whether the objective or a rule is not linear after multiplication."""
     return not problem.minimize.is_linear or any(map(compares_quotients, problem.rules))
 
 
 def solve_linearized(
     problem: Problem, warm: WarmSolver, solve: Callable[[Problem], Policy], observed: RowData | None
 ) -> Policy:
-    """The policy that `solve` makes of a linear problem around the solution, whose rules it may hold as
-    observed; on these rows, or as predicted, differences of quotients are judged."""
+    """Return the policy of a linear problem around the solution of a problem that is not linear.
+
+    `solve` makes the policy, and may hold its rules as observed. Then differences of quotients are judged on
+    these rows, otherwise as predicted.
+    """
     found = linearize(problem, warm)
     if observed is not None:
         found = found._replace(problem=_drop_idle(found, len(problem.rules)))
@@ -82,8 +85,10 @@ def solve_linearized(
 
 
 def _drop_idle(found: Solved, n_stated: int) -> Problem:
-    """Of the two rules that hold an overall precision at its level, only the one that binds more: as
-    observed, to hold a rate at one number from both sides is to ask too much."""
+    """Keep only the binding one of two rules that hold an overall precision at its level.
+
+    Both sides together would fix an observed rate at one number, which no policy may reach.
+    """
     form, rules = found.dual.form, list(found.problem.rules[:n_stated])
     prices = np.bincount(form.places, form.prices(found.solution.multipliers), len(found.problem.rules))
     overall: dict[str, list[tuple[float, Statement]]] = {}
@@ -97,7 +102,7 @@ def _drop_idle(found: Solved, n_stated: int) -> Problem:
 def _repeat(
     policy: Policy, found: Solved, ratio: Ratio, evidence: Evidence, solve: Callable[[Problem], Policy]
 ) -> Policy:
-    """Around the policy itself, as long as its ratio is not the one around which it was found."""
+    """Solve around the policy itself, until its ratio is the one around which it was solved."""
     assumed = found.measure(ratio.numerator) / found.measure(ratio.denominator)
     for _ in range(_REPEATS):
         value, whole = (policy.expected(rate, evidence) for rate in (ratio, ratio.denominator))
@@ -108,8 +113,11 @@ def _repeat(
 
 
 def _restate(policy: Policy, chances: Floats, rows: RowData) -> Policy:
-    """With single rules as they were stated: a group's precision beside that of all rows, in place of either
-    beside a level that was found. Between groups, no single rule is stated of one group."""
+    """Return the policy with its single rules as stated.
+
+    A group's precision is compared with that of all rows, instead of either with a level from the search.
+    Comparisons between two groups have no single rule of one group.
+    """
     space, kept = policy.action_space, {str(rule) for rule in policy.problem.rules}
     stated = {
         f"{one.statement}: {Rate(one.rule.left.terms[:1])} {one.rule.sense}": one.rule
@@ -138,8 +146,10 @@ def _restate(policy: Policy, chances: Floats, rows: RowData) -> Policy:
 
 
 def _list_missed(policy: Policy, chances: Floats, rows: RowData) -> Iterator[tuple[Rule, float]]:
-    """Single rules on differences of quotients that are missed, and by how much. Where one divides by
-    nothing, there is no difference."""
+    """Yield violated single rules on differences of quotients, and by how much.
+
+    A quotient with a denominator of zero makes no difference.
+    """
     space = policy.action_space
     for rule, *_ in policy.problem.expand(rows.classes, rows.group_values, policy.action_space.options):
         wholes = [event.whole for event in rule.excess.by_event() if event.whole is not None]
@@ -152,7 +162,7 @@ def _list_missed(policy: Policy, chances: Floats, rows: RowData) -> Iterator[tup
 
 
 def linearize(problem: Problem, warm: WarmSolver) -> Solved:
-    """A linear problem whose solution is one of the problem, and that solution."""
+    """Return a linear problem whose solution is one of the problem, and that solution."""
     if any(map(compares_quotients, problem.rules)):
         return _LevelSearch(problem, warm).search()
     return minimize_objective(problem, warm)
@@ -182,8 +192,10 @@ class _LevelSearch:
     best: tuple[float, Floats] | None = None  # the least cost so far, and its levels
 
     def search(self) -> Solved:
-        """By a scan of each level on some rows, then by the derivative of the cost. A problem that differs
-        little from the last is searched near its levels."""
+        """Scan each level on some rows, then descend by the derivative of the cost.
+
+        If the problem differs little from the last one, the search is near the last levels.
+        """
         known = [self.warm.levels.get(key) for key in self.keys]
         if None not in known:
             levels = self._scan(np.array(known, dtype=np.float64), _NEAR)
@@ -222,7 +234,7 @@ class _LevelSearch:
         return _Level(label) if overall else _Level(label, place, partition)
 
     def _start(self) -> Floats:
-        """The precisions of the best policy without these rules."""
+        """Return the precisions of the best policy without these rules."""
         others = [rule for rule in self.problem.rules if not compares_quotients(rule)]
         found = minimize_objective(self.problem.with_rules(others), replace(self.warm, last=None), ROUGHLY)
         form, evidence = found.dual.form, self.warm.evidence
@@ -234,7 +246,7 @@ class _LevelSearch:
         return np.nan_to_num(np.array(rates), nan=0.5)
 
     def _state(self, levels: Floats) -> Problem:
-        """The problem at these levels; at its end, overall precisions that are held at theirs."""
+        """Return the problem at these levels, followed by rules that hold overall precisions at theirs."""
         at = dict(zip(self.keys, levels.tolist(), strict=True))
         rules, overall = list(self.problem.rules), list[Rule]()
         for place, family in self.families.items():
@@ -251,7 +263,7 @@ class _LevelSearch:
         return minimize_objective(self._state(levels), self.warm)
 
     def _evaluate(self, levels: Floats) -> tuple[float, Floats]:
-        """The least cost at these levels, and its derivative."""
+        """Return the least cost at these levels, and its derivative."""
         found = self._solve(levels)
         if found.infeasible:
             return _FARTHEST * found.dual.loss_unit, np.zeros(len(levels))
@@ -267,7 +279,7 @@ class _LevelSearch:
         return cost, slopes
 
     def _recognize(self, expanded: ExpandedRule) -> _Level:
-        """The level of a single rule."""
+        """Return the level to which a single rule refers."""
         atom = expanded.rule.left.terms[0][0]
         if expanded.place not in self.families:
             return _Level(atom.arguments[0])
@@ -277,8 +289,10 @@ class _LevelSearch:
         return self._find_key(expanded.place, partition, atom.arguments[0])
 
     def _scan(self, levels: Floats, steps: Floats) -> Floats:
-        """One level after another, at these steps from it and then at smaller ones: the cost may have several
-        minima, and end where rules conflict."""
+        """Try steps from one level after another, and then smaller ones.
+
+        The cost may have several minima, and is undefined where rules conflict.
+        """
         for k in range(len(levels)):
             for scale in _SCALES:
                 here = levels[k]
@@ -294,5 +308,5 @@ class _LevelSearch:
 
 
 def _set(levels: Floats, place: int, level: float) -> Floats:
-    """With another level at one place."""
+    """Return levels with another one at one place."""
     return np.where(np.arange(len(levels)) == place, level, levels)

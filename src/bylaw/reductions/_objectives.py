@@ -50,7 +50,7 @@ class Solved(NamedTuple):
         return self.solution.status is Status.INFEASIBLE
 
     def measure(self, rate: Rate) -> float:
-        """A linear rate that the problem refers to."""
+        """Return a linear rate to which the problem refers."""
         return measure_moments(self.dual.form, rate, self.moments)
 
 
@@ -87,7 +87,7 @@ class WarmSolver:
         return dict(self.last.dual.form.frequencies)
 
     def _find_blocks(self, form: LinearForm) -> Sequence:
-        """Those of the last problem, if it has the same features."""
+        """Return the blocks of the last problem if it has the same features, else new ones."""
         last = None if self.last is None else self.last.dual
         if last is not None and last.form.feature_map.features == form.feature_map.features:
             return last.blocks
@@ -95,7 +95,7 @@ class WarmSolver:
 
 
 def find_ratio_or_rate(problem: Problem) -> Rate | Ratio:
-    """What is minimised, unless that is the rate of the worst group."""
+    """Return the objective, or raise if it is the rate of the worst group."""
     if isinstance(problem.minimize, Worst):
         raise RuleError(
             f"{problem.minimize} goes with rules on single rates, not with differences of quotients such as "
@@ -105,7 +105,7 @@ def find_ratio_or_rate(problem: Problem) -> Rate | Ratio:
 
 
 def minimize_objective(problem: Problem, warm: WarmSolver, tol: float | None = None) -> Solved:
-    """The problem with a linear objective in place of its own, and its solution."""
+    """Return the problem with a linear objective in place of its own, and its solution."""
     objective = find_ratio_or_rate(problem).resolve(warm.evidence.classes)
     if objective.is_linear:
         return warm.solve(problem, tol)
@@ -139,12 +139,12 @@ def _minimize_ratio(problem: Problem, ratio: Ratio, warm: WarmSolver, tol: float
 
 
 def expand_ratio(ratio: Ratio, value: float, whole: float) -> Rate:
-    """To first order around a policy with this ratio and denominator."""
+    """Return a ratio to first order around a policy with this value and denominator."""
     return (ratio.numerator - value * ratio.denominator) / whole + value
 
 
 def _measure_evenly(ratio: Ratio, problem: Problem, evidence: Evidence) -> tuple[float, float]:
-    """The denominator and the ratio of decisions that are all equally likely."""
+    """Return the denominator and the ratio if all decisions are equally likely."""
     space = problem.action_space(evidence.classes, evidence.options)
     even = np.full((len(evidence), len(space.actions)), 1 / len(space.actions))
     whole = measure_rate(ratio.denominator, evidence, even, space)
@@ -152,7 +152,7 @@ def _measure_evenly(ratio: Ratio, problem: Problem, evidence: Evidence) -> tuple
 
 
 def check_denominator(problem: Problem, ratio: Ratio, warm: WarmSolver) -> None:
-    """That no policy which satisfies the rules makes it vanish."""
+    """Raise if a policy that satisfies the rules makes the denominator vanish."""
     least = replace(warm, last=None).solve(problem.with_objective(ratio.denominator), ROUGHLY)
     if least.infeasible:
         return  # which the rules' own problem will show
@@ -170,7 +170,7 @@ def _check_options(problem: Problem, ratio: Ratio, evidence: Evidence) -> None:
 
 
 def _describe(rate: Rate) -> str:
-    """In the words of rules."""
+    """Write a rate as it is written in rules."""
     match rate.terms:
         case ((Atom(share="whole", decision=decision), 1.0),) if decision is not None:
             return f"selected({decision!r})"
@@ -178,7 +178,7 @@ def _describe(rate: Rate) -> str:
 
 
 def _maximize_mean(problem: Problem, objective: Rate, warm: WarmSolver, tol: float | None) -> Solved:
-    """For an objective of one geometric mean with a negative factor, and linear rates."""
+    """Minimize an objective of one geometric mean with a negative factor, and linear rates."""
     means = [(atom, c) for atom, c in objective.terms if atom.definition.factors is not None]
     (atom, factor), rest = means[0], objective - sum((Rate((term,)) for term in means), Rate(()))
     if len(means) > 1 or factor > 0:

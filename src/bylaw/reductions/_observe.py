@@ -91,7 +91,7 @@ class CorrectedSolution:
 
     @property
     def shift(self) -> Floats:
-        """(M,): how much tighter than stated predicted rates are held."""
+        """By how much tighter than stated predicted rates are held, (M,)."""
         return self.target(self.rates) - self.rates.predicted
 
 
@@ -120,8 +120,11 @@ class Coverage:
         return special.betainc(misses + 1, self.counts - misses, self.most)
 
     def find_margins(self, errors: float) -> Floats:
-        """Return how much smaller than stated the observed shares must be, (M,): so that the mean share of
-        new rows is as stated, or for the chance that a normal variable is within so many standard errors."""
+        """Return how much smaller than stated the observed shares must be, (M,).
+
+        With zero errors, the mean share of new rows is as stated. Otherwise it is with the chance that a
+        normal variable is within so many standard errors.
+        """
         if not errors:
             return (1 - self.most) / self.counts  # m + 1 of n + 1 rows, as a mean
         low, high, chance = np.zeros(len(self.most)), self.most, special.ndtr(errors)
@@ -134,7 +137,7 @@ class Coverage:
 
 @dataclass(frozen=True)
 class Correction:
-    """A problem on rows of which labels or groups are known, to be fitted with one margin or another."""
+    """A problem on rows with observed labels or groups, to be fitted with a margin."""
 
     problem: Problem
     evidence: Evidence
@@ -159,7 +162,7 @@ class Correction:
 
     @cached_property
     def affected(self) -> NDArray[np.bool_]:
-        """(M,): rules whose rates as observed differ from the predicted ones."""
+        """The rules whose observed rates differ from the predicted ones, (M,)."""
         return self._refer_to(self.rows.observed - set(self.evidence.known_groups)) & self.rates.visible
 
     def _refer_to(self, names: Set[str]) -> NDArray[np.bool_]:
@@ -170,7 +173,7 @@ class Correction:
 
     @cached_property
     def counts(self) -> Floats:
-        """(M,): rows that show the rarest condition of each rule."""
+        """The number of rows with the rarest condition of each rule, (M,)."""
         shown = {
             event: share * self.dual.n_rows * self.rows.seen_share(event)
             for event, share in self.rates.form.frequencies.items()
@@ -183,12 +186,12 @@ class Correction:
 
     @property
     def conditional(self) -> NDArray[np.bool_]:
-        """(M,): rules on some of the rows only."""
+        """The rules on some of the rows only, (M,)."""
         return np.array([any(found.excess.by_condition()) for found in self.dual.form.rules])
 
     @cached_property
     def begin(self) -> Floats:
-        """(M,): multipliers of the policy that satisfies the rules as predicted; zero if these conflict."""
+        """The multipliers of the policy for predicted rates, (M,), or zero if the rules conflict."""
         solution = self.run(self.dual)
         if solution.status is Status.INFEASIBLE:
             return np.zeros(self.dual.n_rules)
@@ -196,7 +199,7 @@ class Correction:
 
     @cached_property
     def room(self) -> Floats:
-        """(M,): the largest margin of a rule whose opposite is a rule too, so that both can hold."""
+        """The largest margin of a rule whose opposite is a rule too, so that both can hold, (M,)."""
         return _find_room(self.dual.form)
 
     @cached_property
@@ -215,9 +218,11 @@ class Correction:
 
     @cached_property
     def exact(self) -> NDArray[np.bool_]:
-        """(M,): rules that enough rows show to hold them as observed. The standard error of a difference
-        between groups must not exceed the tolerance; groups that are compared for the objective are held as
-        observed."""
+        """The rules with enough rows to hold them as observed, (M,).
+
+        The standard error of a difference between groups must not exceed the tolerance. Groups that are
+        compared for the objective are held as observed.
+        """
         form = self.dual.form
         compares = np.array([len(found.excess.by_condition()) > 1 for found in form.rules])
         tolerance = np.maximum(abs(form.bounds * form.scales), FINEST)
@@ -227,8 +232,10 @@ class Correction:
 
     @cached_property
     def trust(self) -> Floats:
-        """(M,): the part of each plug-in error that counts: e^2 / (e^2 + SE^2) where few rows show it, as a
-        Bayesian would estimate with a prior variance of e^2."""
+        """The share of each plug-in error that counts, (M,).
+
+        If few rows show a rule, it is e^2 / (e^2 + SE^2), a Bayesian estimate with a prior variance of e^2.
+        """
         total = self.uncertainty.tally(self.begin, self.dual.beta)
         error = self.rates.measure(self.uncertainty.sample, total).error
         squares, noise = error**2, self.errors.error**2
@@ -237,7 +244,7 @@ class Correction:
 
     @cached_property
     def coverage(self) -> Coverage | None:
-        """The rules on prediction sets that each limit the misses of one label; None for other rules."""
+        """The rules on prediction sets that each limit the misses of one label, or None for other rules."""
         form = self.dual.form
         if find_separate_rules(form) is None:
             return None
@@ -283,8 +290,10 @@ class Correction:
         return self.plain
 
     def _fit_chance(self) -> CorrectedSolution:
-        """Return the policy with the smallest margin with which all rules hold together on new rows with the
-        chance that is aimed at, by bisection; if there is none, the one with the largest chance."""
+        """Return the policy with the smallest margin with which all rules hold on new rows with `CHANCE`.
+
+        The margin is bisected. If there is none, return the policy with the largest chance.
+        """
         best = self.plain
         low, high, highest = 0.0, math.inf, self.estimate_chance(best)[0]
         margin = self._find_joint_quantile() if highest < CHANCE else 0.0
@@ -306,8 +315,11 @@ class Correction:
         return self._finish(self._solve(target, begin), target)
 
     def with_couplings(self, predicted: sparse.csr_array, observed: sparse.csr_array) -> Correction:
-        """Return the same rules with other coefficients, in the same units. What is known of the uncertainty
-        of the rates as stated remains; it is measured on policies with the new coefficients."""
+        """Return the same rules with other coefficients, in the same units.
+
+        What is known of the uncertainty of the rates as stated remains; it is measured on policies with the
+        new coefficients.
+        """
         form = replace(self.dual.form, couplings=predicted)
         other = replace(self, dual=self.dual.with_form(form), rates=replace(self.rates, couplings=observed))
         kept = ("affected", "counts", "begin", "room", "errors", "trust", "exact", "coverage", "ratios")
@@ -323,7 +335,7 @@ class Correction:
 
     @cached_property
     def bound_errors(self) -> Floats:
-        """(M,): standard errors of the observed rates without margins."""
+        """The standard errors of the observed rates without margins, (M,)."""
         at = self.plain.solution.multipliers, self.plain.dual.beta
         return self.uncertainty.standard_errors(*at).observed
 
@@ -410,21 +422,19 @@ class Correction:
     # Joint chances, by draws of normal vectors with the covariance of the observed rates.
 
     def _find_joint_quantile(self) -> float:
-        """Return how many standard errors the worst of the rules near their bounds stays within, with the
-        chance that is aimed at."""
+        """Return within how many standard errors the worst of the nearest rules stays, with `CHANCE`."""
         *_, draws = self._draw(self.plain)
         deviations = draws.std(axis=1, keepdims=True)
         worst = (draws / np.where(deviations > 0, deviations, 1.0)).max(axis=0, initial=0.0)
         return float(np.quantile(worst, CHANCE))
 
     def estimate_chance(self, found: CorrectedSolution) -> tuple[float, float]:
-        """Return the chance that all rules hold on the population of the rows, and about how many rows would
-        make it 90 %.
+        """Return the chance that all rules hold on the population, and the rows that would make it 90 %.
 
-        Observed rates vary around those of the population with their standard errors. Where rules compare
-        groups that no decision sees, the observed gaps are mostly noise that no policy can follow: estimates
-        are averaged over the gaps as observed and gaps that are shrunk towards zero, by as much as their size
-        in standard errors suggests (James and Stein).
+        Observed rates vary around those of the population with their standard errors. If rules compare groups
+        that decisions cannot depend on, the observed gaps are mostly noise that no policy can follow. Then
+        estimates are averaged over the observed gaps and gaps that are shrunk towards zero, by as much as
+        their size in standard errors suggests (James and Stein).
         """
         rules, covariance, draws = self._draw(found)
         observed = found.rates.observed[rules, None]
@@ -451,8 +461,10 @@ class Correction:
         return chance, needed if needed < 1e4 * self.dual.n_rows else math.inf
 
     def _draw(self, found: CorrectedSolution) -> tuple[NDArray[np.int64], Floats, Floats]:
-        """Return the rules nearest to their bounds, as places, the covariance of their observed rates, and
-        draws of the errors of these rates, (n_nearest, n_draws)."""
+        """Return the rules nearest to their bounds, the covariance of their rates, and draws of their errors.
+
+        Rules are places, and draws have the shape (n_nearest, n_draws).
+        """
         spread, observed = self.errors.observed, found.rates.observed
         distance = np.divide(-observed, spread, out=np.full(len(spread), np.inf), where=spread > 0)
         rules = np.argsort(distance, kind="stable")[:MOST_BINDING]
@@ -487,7 +499,7 @@ def _draw_normal(size: int) -> Floats:
 
 
 def _find_room(form: LinearForm) -> Floats:
-    """(M,): half of what lies between a rule's bound and that of its opposite; infinite if it has none."""
+    """Return half of the distance between a rule's bound and that of its opposite, (M,), or infinity."""
     opposites: dict[tuple[bytes, bytes], int] = {}
     room = np.full(len(form.bounds), np.inf)
     for j in range(len(form.bounds)):

@@ -62,14 +62,16 @@ def make_policy(
 
 
 def find_shares(form: LinearForm) -> Floats:
-    """(M,): how far each rule moves with the level of its statement."""
+    """Return how far each rule moves with the level of its statement, (M,)."""
     statements = [found.statement for found in form.rules]
     return np.array([one.share if isinstance(one, FamilyAtLevels) else 1.0 for one in statements])
 
 
 def find_wholes(dual: Dual, solution: Solution, observed: LinearForm | None = None) -> Floats:
-    """(M,): what the quotients in rules divide by, as predicted or in the form of observed rates; one for
-    other rules."""
+    """Return the denominators of quotients in rules, (M,), and one for other rules.
+
+    They are predicted, or observed if the form of observed rates is given.
+    """
     if not dual.form.has_quotients:
         return np.ones(dual.n_rules)
     total = dual.tally(solution.multipliers, whole=True)
@@ -79,8 +81,10 @@ def find_wholes(dual: Dual, solution: Solution, observed: LinearForm | None = No
 
 
 def fingerprint_rows(dual: Dual) -> Fingerprint:
-    """Return the fingerprint of all rows of a dual, with the hashes of rows that are in memory. Of rows in
-    a database, only the number is known."""
+    """Return the fingerprint of all rows of a dual, with the hashes of rows that are in memory.
+
+    Of rows in a database, only the number is known.
+    """
     if isinstance(dual.source, UnseenRows):
         return Fingerprint(dual.n_rows)
     if dual.source is not None:
@@ -94,8 +98,7 @@ def sum_hashes(block: Block) -> TableSum:
 
 
 def hash_block(block: Block) -> Hashes:
-    """Return one hash per row, (n_rows,). With many groups, a block has many rows and features, and is
-    cut."""
+    """Return one hash per row, (n_rows,). Blocks with many rows and features are cut into parts."""
     n_features = len(block.columns) if block.cells is None else block.cells.layout.n_features
     if block.n_rows * n_features <= _TILE:
         return hash_features(block.features)
@@ -105,7 +108,7 @@ def hash_block(block: Block) -> Hashes:
 
 
 def make_corrected_policy(correction: Correction, found: CorrectedSolution) -> Policy:
-    """The policy of a corrected solution; warns of the rules that it misses as observed."""
+    """Return the policy of a corrected solution, and warn of observed rules that it violates."""
     fitted = describe_rates(correction, found)
     warn_of_observed_rates(correction, found, fitted)
     form, wholes = found.dual.form, _avoid_zero(find_wholes(found.dual, found.solution))
@@ -119,12 +122,12 @@ def make_corrected_policy(correction: Correction, found: CorrectedSolution) -> P
 
 
 def add_hard(policy: Policy, hard: HardDecisions) -> Policy:
-    """A policy without chance, with what that costs."""
+    """Return the policy with the cost of its deterministic decisions."""
     return replace(policy, hard=hard, guarantee=replace(policy.guarantee, chance=hard.excess))
 
 
 def describe_rates(correction: Correction, found: CorrectedSolution) -> FittedRates:
-    """Each rule on the fitted rows, in its own unit, and the chance that all hold on others."""
+    """Describe each rule on the fitted rows, in its own unit, and the chance that all hold on others."""
     wholes = find_wholes(found.dual, found.solution, correction.rates.form)
     scales = found.dual.form.scales / _avoid_zero(wholes)
     margins = np.maximum(found.target(found.rates) - found.rates.predicted - found.rates.error, 0.0)
@@ -143,25 +146,28 @@ def describe_rates(correction: Correction, found: CorrectedSolution) -> FittedRa
 
 
 def list_missed(correction: Correction, found: CorrectedSolution) -> dict[str, float]:
-    """The rules that enough rows show to be missed as observed, and by how much, in their own units."""
+    """Return the rules that enough rows show to be violated, and by how much, in their own units."""
     rules = describe_rates(correction, found).rules
     missed = correction.exact & (found.rates.observed > correction.tol)
     return {rules[j].rule: rules[j].excess for j in np.flatnonzero(missed)}
 
 
 def _avoid_zero(wholes: Floats) -> Floats:
-    """A quotient that divides by nothing holds, whatever its unit."""
+    """Replace denominators of zero by one: such a quotient holds in any unit."""
     return np.where(wholes > 0, wholes, 1.0)
 
 
 def predict_actions(dual: Dual, multipliers: Floats, evidence: Evidence) -> Floats:
-    """(n_rows, n_actions): the probabilities of the actions on some rows."""
+    """Return the probabilities of the actions on some rows, (n_rows, n_actions)."""
     form = dual.form
     return compute_probabilities(form.feature_map, form.score_matrix(multipliers), dual.beta, evidence).T
 
 
 def make_guarantee(dual: Dual, solution: Solution, norms: tuple[float, float] | None = None) -> Guarantee:
-    """`norms` are E||C(x)|| and E||C(x)||^2, where they are known without a pass over the rows."""
+    """Return the guarantee of a solution.
+
+    `norms` are E||C(x)|| and E||C(x)||^2, if they are known without a pass over the rows.
+    """
     mean_norm, sigma2 = (dual.mean_norm, dual.sigma2) if norms is None else norms
     return Guarantee(
         gradient_mapping=solution.gradient_mapping,
@@ -178,8 +184,10 @@ def make_guarantee(dual: Dual, solution: Solution, norms: tuple[float, float] | 
 
 
 def _bound_slack(dual: Dual, solution: Solution) -> float:
-    """No policy satisfies all rules by more: for one that does by s, the least Lagrangian, -F(lambda), is at
-    most its cost less s ||lambda||_1."""
+    """Return a bound on the slack with which any policy satisfies all rules.
+
+    For a policy with slack s, the least Lagrangian, -F(lambda), is at most its cost less s ||lambda||_1.
+    """
     total = float(np.abs(solution.multipliers).sum())
     return max(dual.highest_cost + solution.value, 0.0) / total if total else math.inf
 

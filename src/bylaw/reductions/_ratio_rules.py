@@ -39,8 +39,10 @@ class RatioRules:
 
     @classmethod
     def find(cls, correction: Correction) -> RatioRules | None:
-        """Those of a correction; None if there are none. A rule whose opposite is a rule too is none: both
-        cannot be tightened."""
+        """Return the ratio rules of a correction, or None if it has none.
+
+        A rule whose opposite is a rule too is not one of them, because both cannot be tightened.
+        """
         form, observed = correction.dual.form, correction.rates
         ratios = [is_ratio(found.excess) for found in form.rules]
         chosen = np.array(ratios) & np.isinf(correction.room)
@@ -65,14 +67,14 @@ class RatioRules:
         return predicted, np.where(correction.rates.visible, observed, predicted)
 
     def tighten(self, correction: Correction, shares: Floats) -> Correction:
-        """The same rows under N <= (1 - share) D, for shares (M,) that are zero for other rules."""
+        """Return the same rows under N <= (1 - share) D, for shares (M,) that are zero for other rules."""
         form, scale = correction.dual.form, sparse.diags_array(shares)
         couplings = sparse.csr_array(form.couplings + scale @ self.predicted)
         seen = sparse.csr_array(correction.rates.couplings + scale @ self.observed)
         return correction.with_couplings(couplings, seen)
 
     def restate(self, tightened: Correction, shares: Floats, found: CorrectedSolution) -> CorrectedSolution:
-        """A solution of the tightened rules with its rates and margins in terms of the stated ones."""
+        """Return a solution of the tightened rules with its rates and margins in terms of the stated ones."""
         measured = self.measure(tightened, found.dual, found.solution.multipliers)
         predicted, observed = (shares * part for part in measured)
         rates = RateExcess(found.rates.predicted - predicted, found.rates.observed - observed)
@@ -88,7 +90,7 @@ def is_ratio(excess: Rate) -> bool:
 
 
 def _double(problem: Problem, form: LinearForm, chosen: NDArray[np.bool_]) -> Problem:
-    """With N <= 2 D in place of the ratio rules, whose coefficients thus differ by D."""
+    """Return the problem with N <= 2 D in place of ratio rules, whose coefficients thus differ by D."""
     return problem.with_rules(
         [
             _double_rule(found.excess) if is_ratio else found.rule

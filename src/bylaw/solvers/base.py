@@ -18,11 +18,14 @@ Callback = Callable[[Step], Any]
 
 
 class Solver(Protocol):
-    """Minimise the dual over non-negative multipliers, to ||G_alpha(lambda)|| <= tol, where alpha
-    is the unit of the loss, so that cents and dollars are solved alike."""
+    """A callable that minimizes the dual over non-negative multipliers.
+
+    It stops at ||G_alpha(lambda)|| <= tol, where alpha is the unit of the loss, so that cents and dollars are
+    solved alike.
+    """
 
     def auto_beta(self, dual: Dual) -> float:
-        """The inverse temperature that suits this solver on these rows."""
+        """Return the inverse temperature that suits this solver on these rows."""
         ...
 
     def __call__(
@@ -39,22 +42,24 @@ class Solver(Protocol):
 def gradient_mapping(
     multipliers: Floats, gradient: Floats, alpha: float, simplex: Simplex | None = None
 ) -> Floats:
-    """G_alpha(lambda) = (lambda - P(lambda - alpha grad)) / alpha, (M,), where P projects on lambda >= 0 and,
-    for weights of groups, on their simplex."""
+    """Return G_alpha(lambda) = (lambda - P(lambda - alpha grad)) / alpha, (M,).
+
+    P projects on lambda >= 0 and, for weights of groups, on their simplex.
+    """
     if simplex is not None:
         return (multipliers - simplex.project(multipliers - alpha * gradient)) / alpha
     return np.minimum(multipliers / alpha, gradient)
 
 
 def paper_beta(rows: int) -> float:
-    """beta = 0.5 sqrt(T) log sqrt(T), of the paper's experiments."""
+    """Return beta = 0.5 sqrt(T) log sqrt(T), as in the paper's experiments."""
     if rows < 2:
         raise OptionError(f"beta='paper' needs at least 2 rows, not {rows}")
     return 0.5 * math.sqrt(rows) * math.log(math.sqrt(rows))
 
 
 def resolve_beta(beta: float | str, rows: int, auto: Callable[[], float]) -> float:
-    """A number, "paper", or what "auto" means here."""
+    """Return beta as a number; "auto" is computed by a function, and "paper" from the number of rows."""
     if beta == "auto":
         return auto()
     if beta == "paper":

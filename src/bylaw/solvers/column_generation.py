@@ -41,11 +41,11 @@ class MixtureProgram:
     least_slack: float = 0.0
 
     def worth(self, violations: Floats, prices: Floats) -> float:
-        """Of a policy with these violations, (M,), when missing the rules has these prices, (R,)."""
+        """Return the value of a policy with these violations, (M,), at these prices of the rules, (R,)."""
         return float(self.goal @ violations + prices @ (violations[self.rules] - self.allowed))
 
     def cost(self, violations: Floats) -> float:
-        """Of policies with these violations, (M,), and the slack they need."""
+        """Return the cost of policies with these violations, (M,), and of the slack that they need."""
         needed = self.loosening.copy()
         needed.data = violations[self.rules][self.loosening.nonzero()[0]] / needed.data
         slack = np.full(len(self.price), self.least_slack)
@@ -53,8 +53,10 @@ class MixtureProgram:
         return float(self.goal @ violations + self.price @ slack)
 
     def project_prices(self, multipliers: Floats) -> Floats:
-        """The nearest multipliers, (R,), under which no slack pays: loosening' lambda <= price, and
-        equal to it where slack may be negative."""
+        """Return the nearest multipliers, (R,), under which no slack pays.
+
+        That is loosening' lambda <= price, with equality if slack may be negative.
+        """
         multipliers = np.maximum(multipliers, 0.0)
         total = self.loosening.T @ multipliers
         too_much = total > (0.0 if self.least_slack < 0 else self.price)
@@ -87,7 +89,7 @@ class MasterProgram:
         self._watch(first)
 
     def _watch(self, missed: Floats) -> None:
-        """Also those rules that are missed most, (R,)."""
+        """Add the most violated rules, (R,), to those of the master program."""
         worst = np.argsort(-missed)[:_MOST_NEW]
         self.watched[worst[missed[worst] > ROUNDING / 10]] = True
         if not len(self.program.price):
@@ -95,7 +97,7 @@ class MasterProgram:
         self.watched[worst[:1]] = True  # and slack that may be negative needs one to hold it
 
     def mix(self) -> tuple[float, Floats, Floats] | None:
-        """The best mixture: its value, its violations (M,), and the prices of the rules, (R,)."""
+        """Return the value of the best mixture, its violations (M,), and the prices of the rules, (R,)."""
         program, known = self.program, self.known
         rules, n_slacks = program.rules[self.watched], len(program.price)
         best = linprog(
@@ -118,7 +120,7 @@ class MasterProgram:
         return best.fun, violations, program.project_prices(prices)
 
     def add(self, violations: Floats, prices: Floats) -> None:
-        """One more policy; those that are dearest at these prices, (R,), make room."""
+        """Add a policy, and drop those that are the most expensive at these prices, (R,)."""
         worth = self.known @ self.program.goal + self.known[:, self.program.rules] @ prices
         room = _LEAST_ROOM + 2 * int(self.watched.sum())
         self.known = np.vstack([self.known[np.argsort(worth, kind="stable")[:room]], violations])
@@ -128,8 +130,7 @@ class ColumnGeneration:
     """The violations of the policies met so far, which every program adds to."""
 
     def __init__(self, dual: Dual, multipliers: Floats | None) -> None:
-        """With the policies that come to mind: the same answer for every row, the best for one rule, and
-        what a solver arrived at."""
+        """Begin with constant decisions, the best policies of single rules, and that of a solver."""
         self.dual = dual
         form, mean = dual.form, dual.total(sum_features)[0] / dual.mass
         rules, places = form.couplings.tocoo().coords
@@ -148,7 +149,7 @@ class ColumnGeneration:
             self.sample = ColumnGeneration(dual.with_rows(dual.blocks), multipliers)
 
     def add_best_response(self, multipliers: Floats) -> Floats:
-        """The policy of least lambda'v: its violations, (M,)."""
+        """Return the violations, (M,), of the policy of least lambda'v, and add it."""
         self.asked.append(multipliers)
         self.known += self.dual.best_responses([multipliers])
         return self.known[-1]

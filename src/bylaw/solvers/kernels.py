@@ -80,7 +80,10 @@ def accelerate(features, weights, problem, taken, smoothness, mu, pull, anchor, 
 
 @njit(cache=True)
 def descend(features, weights, problem, taken, size, point, average):
-    """Projected SGD with steps size / sqrt(t); `average` is the mean of all points so far."""
+    """Take steps of projected SGD with lengths size / sqrt(t).
+
+    `average` is the mean of all points so far; it and `point` are changed in place.
+    """
     n_rules, base = len(point), problem[0]
     slope = np.empty(n_rules)
     distribution, scores = np.empty(base.shape[1]), np.empty(base.size)

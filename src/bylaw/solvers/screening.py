@@ -78,7 +78,7 @@ class Screen:
 
     @classmethod
     def make(cls, plan: ScreenPass, sums: ScreenSums, mass: float) -> Screen:
-        """Make a screen of what its pass has found on all rows."""
+        """Make a screen of the sums of its pass over all rows."""
         return cls(plan, join_blocks(sums.near), replace(sums, near=()), mass)
 
     def covers(self, weights: Floats) -> bool:
@@ -96,11 +96,11 @@ class Screen:
 
 
 class ScreenedRows:
-    """Rows that live elsewhere, of which those near a boundary between decisions are kept in memory.
+    """Out-of-memory rows, of which those near a decision boundary are kept in memory.
 
-    The first tally sorts the rows out, in one pass over all of them. From then on, as long as the weights
-    stay so close that no far row can change its decision, tallies are made of the near rows and of the sums
-    over the far ones; they are exact to the last digits. Further away, rows are sorted out once more.
+    The first tally screens the rows, in one pass over all of them. As long as the weights stay so close that
+    no far row can change its decision, later tallies are made of the near rows and of the sums over the far
+    ones; they are exact to the last digits. If weights move further, rows are screened again.
     """
 
     def __init__(self, dual: Dual) -> None:
@@ -148,8 +148,10 @@ class ScreenedRows:
         self.screen = Screen.make(plan, sums, self.mass)
 
     def plan(self, weights: Floats, beta: float) -> ScreenPass | None:
-        """Return a pass that screens the rows around weights (F, A), for policies of this beta or a larger
-        one; None if there is not enough memory for the near rows."""
+        """Return a pass that screens the rows around weights (F, A), for policies of this beta or larger.
+
+        Return None if there is not enough memory for the near rows.
+        """
         margin, room = _FAR / beta, []
         for block in self.sample.blocks:
             _, found = _decide(block.scores(weights), self.metric.apart)
@@ -164,16 +166,17 @@ class ScreenedRows:
 
 
 def screen_rows(dual: Dual) -> Dual:
-    """The same dual; where its rows live elsewhere, those that matter are kept in memory once they are
-    known, unless no row may leave where it lives."""
+    """Return the dual on screened rows if its rows are out of memory and may be read."""
     stays = dual.source is None or isinstance(dual.source, UnseenRows)
     return dual if stays else dual.with_source(ScreenedRows(dual))
 
 
 @dataclass(frozen=True, eq=False)
 class Metric:
-    """How far moves of the weights can move the scores of a row. T columns of rows, of which the features are
-    made in each of C cells."""
+    """How far moves of the weights can move the scores of a row.
+
+    T columns of rows, of which the features are made in each of C cells.
+    """
 
     features: NDArray[np.int64]  # that rules touch; the weights of others do not move
     columns: NDArray[np.int64]  # (T,): of the blocks
@@ -201,7 +204,7 @@ class Metric:
         return self.root.T @ spread[:, self.columns]
 
     def length(self, moves: Floats) -> float:
-        """In any cell, the largest |R' D_a| of a score, or |R' (D_a - D_b)| of the advantage of an action."""
+        """Return the largest |R' D_a| of a score, or |R' (D_a - D_b)| of an advantage, in any cell."""
         moves = self(moves)
         gram = moves.transpose(0, 2, 1) @ moves
         squares = np.diagonal(gram, axis1=1, axis2=2)
@@ -219,9 +222,11 @@ class Metric:
 
 
 def _decide(scores: Floats, apart: bool) -> tuple[NDArray[np.bool_], Floats]:
-    """The actions of the best decision on each row, (n_actions, n_rows): that of largest score, or for sets
-    all of positive score; and by how much it is better than any other, (n_rows,). Where several are largest,
-    all of them: such a row has no margin."""
+    """Return the best actions on each row, (n_actions, n_rows), and their margins, (n_rows,).
+
+    The best action is that of largest score; for sets, all labels of positive score. If several scores are
+    equal, all of them are best, and the margin is zero.
+    """
     if apart:
         return scores > 0, np.abs(scores).min(axis=0)
     best, second = scores[0], np.full(scores.shape[1], -np.inf)

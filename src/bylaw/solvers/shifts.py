@@ -123,7 +123,7 @@ class ShiftedRules:
 
     @cached_property
     def aim(self) -> Floats:
-        """(M,): how far inside the bounds steps aim."""
+        """How far inside the bounds steps aim, (M,)."""
         return INSIDE * np.minimum(self.units, 2 * self.room)
 
     @property
@@ -162,8 +162,10 @@ class ShiftedRules:
 
     @cached_property
     def mixture(self) -> Mixture:
-        """The cheapest mixture of the policy without rules and a constant decision that satisfies the rules;
-        of infinite cost if there is none."""
+        """The cheapest mixture of the policy without rules and a constant decision that satisfies the rules.
+
+        Its cost is infinite if there is none.
+        """
         mixtures = [self.free.mix_with(point)._replace(action=i) for i, point in enumerate(self.constants)]
         return min(mixtures, key=lambda one: one.cost, default=Mixture(0.0, math.inf))
 
@@ -200,12 +202,12 @@ class _Point:
 
     @cached_property
     def excess(self) -> Floats:
-        """(M,): what must be <= 0."""
+        """The excess of the target, (M,), which must be <= 0."""
         return self.problem.target(self.rates)
 
     @property
     def proposal(self) -> Floats:
-        """(M,): the shift under which this policy's predicted rates satisfy the rules as observed."""
+        """The shift under which this policy's predicted rates satisfy the rules as observed, (M,)."""
         return self.excess - self.rates.predicted + self.problem.aim
 
     @property
@@ -236,21 +238,27 @@ class _Point:
 
     @property
     def active(self) -> NDArray[np.bool_]:
-        """(M,): rules with a price, and violated ones."""
+        """The rules with a price, and violated ones, (M,)."""
         return (self.multipliers > 0) | (self.excess > self.problem.tolerance)
 
     @property
     def has_plausible_prices(self) -> bool:
-        """Whether weak duality allows the multipliers: cost(free) + lambda' slack <= cost of any policy that
-        leaves the slack, so lambda' slack is at most the range of the loss."""
+        """Whether weak duality allows the multipliers.
+
+        As cost(free) + lambda' slack <= cost of any policy that leaves the slack, lambda' slack is at most
+        the range of the loss.
+        """
         constants = (point for point in self.problem.constants if point.holds)
         slacks = (np.maximum(-point.rates.observed, 0.0) for point in constants)
         most = max((float(self.multipliers @ slack) for slack in slacks), default=0.0)
         return most <= self.problem.dual.loss_unit
 
     def mix_with(self, other: _Point) -> Mixture:
-        """Return the cheapest mixture with another policy that satisfies the rules. Its excess and its cost
-        are linear in the share of the other policy, so that the best share is an end of an interval."""
+        """Return the cheapest mixture with another policy that satisfies the rules.
+
+        Its excess and its cost are linear in the share of the other policy, so that the best share is an end
+        of an interval.
+        """
         slopes = other.excess - self.excess
         with np.errstate(divide="ignore", invalid="ignore"):
             crossings = (self.problem.tolerance - self.excess) / slopes
@@ -331,8 +339,10 @@ class _Search:
         return point
 
     def _solve(self, shift: Floats, start: Floats) -> _Point | None:
-        """Visit the optimal policy under shifted bounds; return None if these conflict as predicted, or if it
-        is too dear."""
+        """Visit the optimal policy under shifted bounds.
+
+        Return None if these conflict as predicted, or if the policy is too expensive.
+        """
         dual = self.problem.dual
         shifted = dual.with_bounds(dual.form.bounds - shift)
         solution = FullBatch(MOST_STEPS)(shifted, tol=self.problem.tol, start=start, rng=self.rng)
@@ -362,8 +372,10 @@ class _Search:
                 return
 
     def _scan(self, rule: int) -> None:
-        """Visit the cheapest prices of a ratio rule at which its observed ratio is within the bound, with the
-        other rules' prices as they are, and with several levels of the predicted ratio."""
+        """Visit the cheapest prices of a ratio rule at which its observed ratio is within the bound.
+
+        The other rules' prices are fixed, and several levels of the predicted ratio are tried.
+        """
         multipliers = self.best.multipliers.copy()
         for share in TIGHTER:
             dual = self.problem.move_level(rule, share)
@@ -377,8 +389,10 @@ class _Search:
                     break
 
     def _refine(self) -> None:
-        """Aim further inside where no policy satisfies the rules; where one does, take up its slack by
-        bisection between it and the policy that violates them least."""
+        """Aim further inside if no policy satisfies the rules, otherwise use up slack.
+
+        The slack is bisected between the best policy and the one that violates the rules least.
+        """
         problem = self.problem
         for further in (2, 8, 20):
             if self.best.holds:
@@ -401,8 +415,11 @@ class _Search:
 
 
 def mix_shifts(points: Sequence[_Point]) -> Floats:
-    """Return the shift (M,) that Anderson mixing proposes: the combination of the points' proposals in which
-    the residuals of the active rules, in standard errors, cancel as well as they can."""
+    """Return the shift (M,) that Anderson mixing proposes.
+
+    It is the combination of the points' proposals in which the residuals of the active rules, in standard
+    errors, cancel as well as they can.
+    """
     last, problem = points[-1], points[-1].problem
     proposals = np.array([point.proposal for point in points])
     if len(points) == 1:
@@ -415,11 +432,11 @@ def mix_shifts(points: Sequence[_Point]) -> Floats:
 
 
 def list_prices(problem: ShiftedRules, dual: Dual, rule: int, multipliers: Floats) -> list[float]:
-    """List prices of one rule at which its observed rate satisfies it, from the cheapest policy to the
-    dearest, with the other rules' prices as they are.
+    """List prices of one rule at which its observed rate satisfies it, the cheapest policy first.
 
-    A row's scores are linear in the price, so its decision follows the upper envelope of as many lines as
-    there are actions. The changes of all rows in order of the price give excess and cost at every price.
+    The other rules' prices are fixed. A row's scores are linear in the price, so its decision follows the
+    upper envelope of as many lines as there are actions. The changes of all rows in order of the price give
+    excess and cost at every price.
 
     Parameters
     ----------
