@@ -68,7 +68,7 @@ def test_what_is_refused():
         column("labels", (0, 1)).read([0, None])
     with pytest.raises(EvidenceError, match="no decision in row 0"):
         column("sets", (0, 1)).read([None])
-    with pytest.raises(EvidenceError, match="'c' is no label of the policy"):
+    with pytest.raises(EvidenceError, match="'c' is not a label of the policy"):
         column("sets", ("a", "b")).read(["a;c"])
     with pytest.raises(OptionError, match="has a semicolon"):
         column("sets", ("a", "b;c"), as_text=True)

@@ -118,7 +118,7 @@ def test_classes_are_those_of_the_labels_or_are_stated(folder, bylaw):
     assert bylaw("fit", "bare.parquet", *stated, *RULES, "-o", "p.json").code == 0
     assert Policy.load("p.json").action_space.classes == ("yes", "no")
     wrong = bylaw("fit", "one_scores.parquet", "--positive", "perhaps", *RULES, "-o", "p.json")
-    assert (wrong.code, "not 'perhaps': the column 'outcome' has" in wrong.err) == (2, True)
+    assert (wrong.code, "got 'perhaps': the column 'outcome' has" in wrong.err) == (2, True)
     which = bylaw("fit", "one_scores.parquet", "--scores", "score", *RULES, "-o", "p.json")
     assert "which is it the probability of? Name it with --positive CLASS" in which.err
 

@@ -47,7 +47,7 @@ CUSTOM = ["--rule", "custom('visit') <= 1"]
         ([*FRONTIER, "-o", "frontier.xls"], "a table's name ends in one of"),
         ([*FRONTIER, "--sweep", "error() <= 0.1"], "--sweep: the problem has no rule 'error() <= 0.1'"),
         (["frontier", "none.parquet", "--rules", "empty.toml"], "there is no rule to vary"),
-        ([*FIT, *CUSTOM, *CERTIFY, "--limit", "visit=0"], "--limit is NAME=LEAST:MOST, not 'visit=0'"),
+        ([*FIT, *CUSTOM, *CERTIFY, "--limit", "visit=0"], "--limit must be NAME=LEAST:MOST, got 'visit=0'"),
         ([*FIT, *CUSTOM, *CERTIFY, "--limit", "visit=0:nan"], "the most of visit must be finite"),
         ([*FIT, *CUSTOM, *CERTIFY, "--limit", "visit=2:1"], "the least is above the most"),
         (

@@ -28,7 +28,7 @@ from helpers.people import GROUPS, SEX, N, X, Y, aware, classifier, unaware
             r"pass sensitive_features with this column \(it has \['dept'\]\)",
         ),
         (lambda: classifier().fit(X, Y, sensitive_feature=SEX), "did you mean 'sensitive_features'"),
-        (lambda: classifier().fit(X, Y, sensitive_features="sex"), "the text 'sex'; pass the column itself"),
+        (lambda: classifier().fit(X, Y, sensitive_features="sex"), "must be a column, got the text 'sex'"),
         (
             lambda: classifier([selected("maybe") <= 0.1]).fit(X, Y),
             r"selected\('maybe'\): there is no such class",
@@ -50,7 +50,7 @@ from helpers.people import GROUPS, SEX, N, X, Y, aware, classifier, unaware
             ),
             r"a tolerance is given for \{'X'\}",
         ),
-        (lambda: classifier(()).fit(X, np.full(N, "no")), "y has one class"),
+        (lambda: classifier(()).fit(X, np.full(N, "no")), "got one class"),
         (lambda: classifier(()).fit(X, np.r_[["rare"], Y[1:]]), r"at least 2 rows, and \['rare'\] has 1"),
         (lambda: classifier((), cv=0.5).fit(X, np.r_[["rare"], Y[1:]]), r"at least 2 rows, and \['rare'\]"),
         (lambda: classifier(()).fit(X), "requires y to be passed"),

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
 
 from bylaw.errors import EvidenceError
 from bylaw.estimators.cross_fitting import make_splits
-from bylaw.estimators.fit_inputs import encode_labels
+from bylaw.estimators.inputs import read_labels
 
 LABELS = np.repeat(["a", "b"], [40, 60])
 X = np.zeros((100, 1))
@@ -33,9 +35,12 @@ def test_splits_as_masks():
     assert np.array_equal(test, np.arange(50, 100))
 
 
-def test_encode_labels_classes_in_any_order():
-    classes = np.array(["b", "c", "a"])
-    assert encode_labels(np.array(["a", "b", "c", "a"]), classes).tolist() == [2, 0, 1, 2]
+def test_a_frozen_model_has_classes_in_any_order():
+    model = FrozenEstimator(LogisticRegression().fit([[0.0], [1.0]], ["a", "b"]))
+    model.estimator.classes_ = np.array(["b", "c", "a"])
+    codes, classes = read_labels(model, np.zeros((4, 1)), np.array(["a", "b", "c", "a"]))
+    assert codes.tolist() == [2, 0, 1, 2]
+    assert classes.tolist() == ["b", "c", "a"]
 
 
 def test_by_default_a_rare_class_has_fewer_folds():

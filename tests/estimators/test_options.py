@@ -47,7 +47,7 @@ def fit(rules=(PARITY,), base=None, **options):
         ({"beta": "hot"}, "beta must be"),
         ({"tol": 0}, "tol must be a positive number"),
         ({"solver": "newton"}, "there is no solver 'newton'"),
-        ({"cv": "five"}, "cv must be a number of folds, a fraction such as 0.5, or a splitter, not 'five'"),
+        ({"cv": "five"}, "cv must be a number of folds, a fraction such as 0.5, or a splitter, got 'five'"),
         ({"cv": True}, "cv must be at least 2 folds"),
         ({"random_state": "seed"}, "random_state must be None, a whole number from 0"),
         ({"random_state": -1}, "random_state must be None, a whole number from 0"),

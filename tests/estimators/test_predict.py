@@ -90,11 +90,13 @@ def test_sets():
     covered = distribution[np.arange(len(labels)), labels].mean()
     assert fitted.score(digits, labels) == pytest.approx(covered)
     assert not hasattr(fitted, "predict")
-    with pytest.raises(AttributeError, match="sets of labels: use predict_set"):
+    with pytest.raises(AttributeError, match="no attribute 'predict'") as caught:
         fitted.predict(digits)
+    assert "sets of labels: use predict_set" in str(caught.value.__cause__)
     assert not hasattr(classifier(), "predict_set")
-    with pytest.raises(AttributeError, match="not sets of labels: use predict"):
+    with pytest.raises(AttributeError, match="no attribute 'predict_set'") as caught:
         classifier().predict_set(X)
+    assert "not sets of labels: use predict" in str(caught.value.__cause__)
 
 
 @pytest.mark.slow

@@ -78,7 +78,7 @@ def test_accuracy_of_sets_says_what_to_use():
 
 def test_accuracy_with_rejections_says_that_they_count_as_errors():
     clf = make([rejected() <= 0.1])
-    with pytest.warns(UserWarning, match=r"takes a rejection for a wrong label\. Leave out scoring="):
+    with pytest.warns(UserWarning, match=r"counts a rejection as a wrong label\. Leave out scoring="):
         scores = cross_val_score(clf, X_FEW, Y_FEW, cv=2, scoring="accuracy")
     assert (scores < cross_val_score(clf, X_FEW, Y_FEW, cv=2)).all()
 

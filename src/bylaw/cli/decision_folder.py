@@ -1,7 +1,7 @@
-"""A folder of decisions, one part for each file of a table, that can be resumed.
+"""A folder of decisions with one part for each file of a table, which can be resumed.
 
-A list in the folder states by which policy and options its parts were decided, and of which state of which
-file each of them is. A part is in the list when it is whole: a run that is killed loses one part at most.
+A list in the folder has the policy and the options of its parts, and the state of the file of each part. A
+part is in the list when it is complete: a run that is killed loses one part at most.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from bylaw.rows.table_files import (
     would_read,
 )
 
-LIST = "_bylaw.json"  # which no reader of tables takes for one of them
+LIST = "_bylaw.json"  # a name that readers of tables skip
 _FORMAT, _VERSION = "bylaw-decisions", 1
-_HELP = "choose another folder, or pass --overwrite to begin anew"
-_OTHER = {  # what differs from an earlier run, by the name of a setting
-    "policy": "its policy is another one",
+_HELP = "choose another folder, or pass --overwrite to start again"
+_OTHER = {  # the difference to an earlier run, by the name of a setting
+    "policy": "its policy differs",
     "columns": "it read other columns",
     "probabilities": "it differs in --probabilities",
     "keep": "it differs in --keep",
     "format": "it differs in --format",
-    "key": "its key is another one",
+    "key": "its key differs",
     "unseen": "it differs in --unseen",
 }
-_ROUNDS = 100_000  # of the hash of a key, so that nobody who sees the list can try out many keys
+_ROUNDS = 100_000  # of the hash of a key, so that a reader of the list cannot try many keys
 
 
 def name_parts(table: Path, format_: str | None) -> dict[str, Path]:
-    """Return the file of each part, by the part's name: that of the file, in the same subfolder."""
+    """Return the file of each part by the name of the part, which is that of the file in its subfolder."""
     parts: dict[str, Path] = {}
     root = find_root(table)
     for path in find_files(str(table)):
@@ -65,23 +65,10 @@ class _Part(NamedTuple):
     written: FileState
     rows: int
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {**self._asdict(), "read": self.read._asdict(), "written": self.written._asdict()}
-
-    @classmethod
-    def from_node(cls, node: Node) -> _Part:
-        """Return a part as it is in the list."""
-        read, written = (
-            FileState(node[name]["size"].count(), node[name]["modified"].count())
-            for name in ("read", "written")
-        )
-        return cls(node["source"].text(), read, written, node["rows"].count())
-
 
 @dataclass(frozen=True)
 class DecisionFolder:
-    """Parts that are complete, and where others go."""
+    """A folder of parts, some of which are complete."""
 
     path: Path
     root: Path  # of the table
@@ -95,46 +82,35 @@ class DecisionFolder:
     ) -> DecisionFolder:
         """Return a folder for parts of these names: a new one, or that of a run with the same settings.
 
-        Parameters
-        ----------
-        path : Path
-            the folder.
-        table : Path
-            whose files are decided.
-        names : sequence of str
-            of the parts.
-        settings : dict
-            what decisions depend on, beside their rows, and what is written of them: the names of `_OTHER`.
-            The key may be secret; the list has a hash of it.
-        overwrite : bool
-            whether parts of another run are removed.
+        The settings, by the names of `_OTHER`, are all that decisions and their columns depend on beside the
+        rows. The list has a hash of the key. If `overwrite`, the parts of another run are removed.
         """
         for name in names:
             if would_read(table, path / name):
                 raise OptionError(f"{path / name} is among the files of {table}; choose another folder")
         if path.exists() and not path.is_dir():
-            raise OptionError(f"{path} is a file, and no folder for the parts of {table}")
+            raise OptionError(f"{path} must be a folder, for the parts of {table}, and it is a file")
         fresh = cls(path, find_root(table), secrets.token_hex(16), {}, {})
         earlier = fresh._read_list(overwrite)
         if overwrite:
             (earlier or fresh)._remove_parts()
             earlier = None
         elif earlier is None and (there := [name for name in names if (path / name).exists()]):
-            raise OptionError(f"{path / there[0]} is there already, and not by `bylaw decide`; {_HELP}")
+            raise OptionError(f"{path / there[0]} exists already, and not from `bylaw decide`; {_HELP}")
         wanted = _hash_key(settings, (earlier or fresh).salt)
         for name, value in wanted.items():
             if earlier is not None and earlier.settings.get(name) != value:
-                raise OptionError(f"the decisions in {path} are of another run: {_OTHER[name]}; {_HELP}")
+                raise OptionError(f"the decisions in {path} are from another run: {_OTHER[name]}; {_HELP}")
         folder = replace(earlier or fresh, settings=wanted)
         path.mkdir(exist_ok=True)
-        # What is left of a part where the file system has no files without a name.
+        # Remove partial files of a run that was killed.
         for left in path.rglob(".bylaw-*.partial"):
             left.unlink(missing_ok=True)
         others = [name for name in folder.parts if name not in set(names) and (path / name).exists()]
         if others:
             warn(
-                f"{path} has {len(others):,} parts of files that are no longer there, such as {others[0]}: "
-                "remove them, or pass --overwrite to begin anew"
+                f"{path} has {len(others):,} parts of files that no longer exist, such as {others[0]}: "
+                "remove them, or pass --overwrite to start again"
             )
         folder._write_list()
         return folder
@@ -150,47 +126,30 @@ class DecisionFolder:
     ) -> int:
         """Decide the files whose parts are not complete, and return how many parts were complete.
 
-        Parameters
-        ----------
-        decider : Decider
-        files : sequence of TableFile
-            the files of the table.
-        targets : dict
-            the path of each file, by the name of its part.
-        advance : callable
-            called with numbers of rows that are done.
-        repeated : bool
-            whether an id may be in several rows of a file.
+        `targets` are the paths of the files by the names of their parts.
         """
         by_path, complete = {file.path: file for file in files}, 0
         for name, source in targets.items():
-            if (rows := self.find_rows(name, source)) is not None:
+            part, path, state = self.parts.get(name), self.path / name, look_at(source)
+            if (
+                part is not None
+                and path.is_file()
+                and (part.source, part.read) == (self._name(source), state)
+                and look_at(path) == part.written
+            ):
                 complete += 1
-                advance(rows)
+                advance(part.rows)
                 continue
-            state, path = look_at(source), self.prepare(name)
+            # Until the part is complete, the list does not have it.
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if self.parts.pop(name, None) is not None:
+                self._write_list()
             rows = write_decisions(decider, [by_path[source]], path, advance, repeated=repeated, empty=True)
             self.finish(name, source, state, rows)
         return complete
 
-    def find_rows(self, name: str, source: Path) -> int | None:
-        """Return how many rows a part has; None if it is not complete, or its file has changed since."""
-        part, path = self.parts.get(name), self.path / name
-        if part is None or not path.is_file() or part.source != self._name(source):
-            return None
-        unchanged = look_at(source) == part.read and look_at(path) == part.written
-        return part.rows if unchanged else None
-
-    def prepare(self, name: str) -> Path:
-        """Return where a part is written; until it is complete, the list does not have it."""
-        path = self.path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if self.parts.pop(name, None) is not None:
-            self._write_list()
-        return path
-
     def finish(self, name: str, source: Path, read: FileState, rows: int) -> None:
-        """Note that a part is complete."""
+        """Record that a part is complete."""
         self.parts[name] = _Part(self._name(source), read, look_at(self.path / name), rows)
         self._write_list()
 
@@ -202,9 +161,16 @@ class DecisionFolder:
         return source.relative_to(self.root).as_posix()
 
     def _read_list(self, overwrite: bool) -> DecisionFolder | None:
-        """Return the folder as an earlier run left it, if there is one."""
+        """Return the folder of an earlier run, if there is one."""
         if not (self.path / LIST).exists():
             return None
+
+        def read_part(node: Node) -> _Part:
+            read, written = (
+                FileState(node[name]["size"].count(), node[name]["modified"].count())
+                for name in ("read", "written")
+            )
+            return _Part(node["source"].text(), read, written, node["rows"].count())
 
         def read(node: Node) -> DecisionFolder:
             node.check_version(_FORMAT, _VERSION)
@@ -214,7 +180,7 @@ class DecisionFolder:
                 bytes.fromhex(salt)
             except ValueError:
                 node["salt"].fail("hexadecimal")
-            parts = {name: _Part.from_node(part) for name, part in node["parts"].items()}
+            parts = {name: read_part(part) for name, part in node["parts"].items()}
             return DecisionFolder(self.path, self.root, salt, settings, parts)
 
         try:
@@ -226,20 +192,22 @@ class DecisionFolder:
 
     def _write_list(self) -> None:
         content = {"format": _FORMAT, "version": _VERSION, "salt": self.salt, "settings": self.settings}
-        parts = {name: part.to_dict() for name, part in self.parts.items()}
+        parts = {
+            name: {**part._asdict(), "read": part.read._asdict(), "written": part.written._asdict()}
+            for name, part in self.parts.items()
+        }
         write_json({**content, "parts": parts}, self.path / LIST)
 
     def _remove_parts(self) -> None:
-        """Remove the parts of another run, so that no reader takes them for those of this one."""
+        """Remove the parts of another run."""
         for name in self.parts:
-            if (
-                (self.path / name).resolve().is_relative_to(self.path.resolve())
-            ):  # a list may come from anyone
+            path = (self.path / name).resolve()
+            if path.is_relative_to(self.path.resolve()):  # the list is untrusted
                 (self.path / name).unlink(missing_ok=True)
 
 
 def _hash_key(settings: Mapping[str, Any], salt: str) -> dict[str, Any]:
-    """Return settings as JSON has them, with a hash of the key."""
+    """Return settings as plain values of JSON, with a hash of the key."""
     hashed = None
     if settings["key"] is not None:
         hashed = hashlib.pbkdf2_hmac("sha256", settings["key"].encode(), bytes.fromhex(salt), _ROUNDS).hex()

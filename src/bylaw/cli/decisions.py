@@ -33,17 +33,10 @@ MAX_KEYS = 2**25  # hashes of ids in memory at once: a quarter of a gigabyte, an
 
 
 class DecisionColumn:
-    """How decisions are written to a column of a table, and read from one.
+    """A column of decisions in a table, to write and to read.
 
     An action is written as itself, or as text if actions have several types, as with numbers and "reject". A
-    set of labels is written as a list, or as text with semicolons between them.
-
-    Parameters
-    ----------
-    policy : Policy
-        what decides.
-    as_text : bool
-        whether the table has no lists, as in a CSV file.
+    set of labels is written as a list or, `as_text` in CSV files, as text with semicolons between them.
     """
 
     def __init__(self, policy: Policy, *, as_text: bool = False) -> None:
@@ -52,8 +45,8 @@ class DecisionColumn:
         self.as_text = as_text
         if as_text and self.sets and (mixed := [label for label in self.actions if _BETWEEN in str(label)]):
             raise OptionError(
-                f"the label {mixed[0]!r} has a semicolon, which stands between the labels of a set in a CSV "
-                "file: write .parquet, .arrow or .jsonl"
+                f"the label {mixed[0]!r} has a semicolon, which separates the labels of a set in CSV files: "
+                "write .parquet, .arrow or .jsonl"
             )
 
     @property
@@ -74,17 +67,22 @@ class DecisionColumn:
         )
 
     def read(self, values: Sequence[Any]) -> NDArray[Any]:
-        """Return actions, (n_rows,), or membership, (n_rows, n_labels), of what was written."""
+        """Return actions, (n_rows,), or membership, (n_rows, n_labels), from values of the column."""
         if None in values:
             raise EvidenceError(f"there is no decision in row {values.index(None)}")
-        texts = {text: action for action in self.actions for text in _list_texts(action)}
-        texts |= {str(action): action for action in self.actions}  # its own text goes first
+        texts: dict[str, Value] = {}
+        for action in self.actions:  # other texts in a CSV file: true for True, 1 for 1.0
+            if isinstance(action, bool):
+                texts[str(action).lower()] = action
+            elif isinstance(action, float) and action.is_integer():
+                texts[str(int(action))] = action
+        texts |= {str(action): action for action in self.actions}  # the own text takes precedence
         if not self.sets:
             return np.array([texts.get(str(value), value) for value in values], dtype=object)
         lists = [value.split(_BETWEEN) if isinstance(value, str) else value for value in values]
         rows = [{str(label) for label in row if label != ""} for row in lists]
         if unknown := set().union(*rows) - set(texts):
-            raise EvidenceError(f"{min(unknown)!r} is no label of the policy")
+            raise EvidenceError(f"{min(unknown)!r} is not a label of the policy")
         sets = [{texts[text] for text in row} for row in rows]
         return np.array([[label in row for label in self.actions] for row in sets])
 
@@ -93,14 +91,6 @@ class DecisionColumn:
         if not self.sets:
             return self.actions[decision]
         return [label for label, inside in zip(self.actions, decision, strict=True) if inside]
-
-
-def _list_texts(action: Value) -> Iterator[str]:
-    """Yield other texts of an action in a CSV file: true for True, 1 for 1.0."""
-    if isinstance(action, bool):
-        yield str(action).lower()
-    elif isinstance(action, float) and action.is_integer():
-        yield str(int(action))
 
 
 def read_decisions(table: Path, column: str, policy: Policy, reading: Any) -> Any:
@@ -115,23 +105,23 @@ def read_decisions(table: Path, column: str, policy: Policy, reading: Any) -> An
 
 @dataclass
 class Decider:
-    """Decides batches of rows, and counts rows of groups that the policy never saw."""
+    """A policy that decides batches of rows, and counts rows of groups that are new since its fit."""
 
     policy: Policy
     columns: Columns
     column: DecisionColumn
     key: str | None
-    probabilities: bool  # whether they are written, too
+    probabilities: bool  # whether the output has them, too
     keep: tuple[str, ...]  # other columns that are written as they are
     previous: Previous | None  # whose decisions count as unchanged
-    refers: bool  # whether rows of groups that were never seen are referred; else they are refused
+    refers: bool  # whether rows of new groups are rejected; otherwise they are an error
     unseen: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         if self.columns.id is None:
             raise OptionError("draws are keyed by ids: name their column with --id-column NAME")
         if self.columns.id == "decision":
-            raise OptionError("the column of ids is called 'decision', as the decisions will be; rename it")
+            raise OptionError("the column of ids is called 'decision', like that of the decisions; rename it")
         if self.refers and not self._known:
             raise OptionError("--unseen has no effect: the policy decides without values of groups")
         if self.refers and self.policy.action_space.reject_position is None:
@@ -151,12 +141,12 @@ class Decider:
 
     @property
     def _known(self) -> dict[str, Sequence[Value]]:
-        """Columns of values of groups, with those that the policy was fitted on."""
+        """Columns of groups, with the values that the policy was fitted on."""
         values, columns = list_group_values(self.policy), self.columns.groups
         return {columns[n]: v for n, v in values.items() if isinstance(columns.get(n), str)}
 
     def _list_probabilities(self) -> list[str]:
-        """Return the columns of probabilities; no pattern of the scores that are read, p_*, matches them."""
+        """Return the columns of probabilities, which do not match the pattern of the scores, p_*."""
         return [f"decision_p_{action}" for action in self.policy.actions if self.probabilities]
 
     def open(self, table: Path) -> TableFile:
@@ -182,7 +172,7 @@ class Decider:
         return pyarrow.schema([*fields, *kept[1:]])
 
     def _find_type(self, field: Any) -> Any:
-        """Return what a column is written as: values, where it came as codes of them."""
+        """Return the type to write a column in: that of its values if it has codes of them."""
         if self.column.as_text and types.is_nested(field.type):
             raise OptionError(
                 f"--keep {field.name}: a CSV file has no {field.type}; write .parquet or .jsonl"
@@ -209,27 +199,26 @@ class Decider:
         return pyarrow.record_batch([*columns, *kept], schema=schema)
 
     def _replace_unseen(self, batch: Any) -> tuple[Any, Any]:
-        """Return the rows with some known value in place of those that were never seen, and which rows these
-        are, (n_rows,); None if rows are not referred."""
+        """Return the rows with a known value in place of new ones, and a mask of these rows, (n_rows,)."""
         if not self.refers:
             return batch, None
         unseen = np.zeros(len(batch), dtype=bool)
         for name, known in self._known.items():
             codes = batch.column(name)
             codes = codes if types.is_dictionary(codes.type) else codes.dictionary_encode()
-            found = [_match(value, known) for value in codes.dictionary.to_pylist()]
-            strange = pyarrow.array([value is None for value in found], pyarrow.bool_())
+            matches = [_match(value, known) for value in codes.dictionary.to_pylist()]
+            new = pyarrow.array([value is None for value in matches], pyarrow.bool_())
             # A missing value is not replaced, and evidence refuses it.
-            unseen |= strange.take(codes.indices).fill_null(False).to_numpy(zero_copy_only=False)
-            values = pyarrow.array([known[0] if value is None else value for value in found])
-            column = values.take(codes.indices) if found else codes
+            unseen |= new.take(codes.indices).fill_null(False).to_numpy(zero_copy_only=False)
+            values = pyarrow.array([known[0] if value is None else value for value in matches])
+            column = values.take(codes.indices) if matches else codes
             batch = batch.set_column(batch.schema.get_field_index(name), name, column)
         self.unseen += int(unseen.sum())
         return batch, unseen
 
 
 def _match(value: Any, known: Sequence[Value]) -> Value | None:
-    """Return which of the known values a cell holds, as itself or as text."""
+    """Return the known value that a cell holds, as itself or as text."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -248,19 +237,8 @@ def write_decisions(
 ) -> int:
     """Write the decisions of all rows to a file, and return how many there are.
 
-    Parameters
-    ----------
-    decider : Decider
-    files : sequence of TableFile
-        the rows.
-    output : Path
-        the file.
-    advance : callable
-        called with the number of rows of each batch.
-    repeated : bool
-        whether an id may be in several rows.
-    empty : bool
-        whether there may be no rows.
+    `advance` is called with the number of rows of each batch. An id may be in several rows if `repeated`, and
+    there may be no rows if `empty`.
     """
     order = IdOrder()
     with contextlib.ExitStack() as stack:
@@ -297,13 +275,13 @@ def _read_files(files: Sequence[TableFile], names: Sequence[str]) -> Generator[t
 
 
 class IdOrder:
-    """Whether ids rise from row to row, as most do: then none is there twice, and nothing is kept."""
+    """A check that ids rise from row to row, so that none occurs twice and no hashes need to be kept."""
 
     def __init__(self) -> None:
         self.rises, self.last, self.rows = True, None, 0
 
     def add(self, ids: Any) -> None:
-        """Note the next ids, an Arrow array."""
+        """Check the next ids, an Arrow array."""
         self.rows += len(ids)
         if not self.rises or not len(ids):
             return
@@ -319,14 +297,14 @@ class IdOrder:
 
 
 def refuse_repeated(files: Sequence[TableFile], column: str, n_rows: int) -> None:
-    """Raise an error that names an id that is in several rows of these files, if there is one.
+    """Raise an error if an id is in several rows of these files.
 
-    The ids are read as often as it takes to hold a part of their hashes in memory.
+    The ids are read several times if their hashes do not fit into memory together.
     """
     n_parts = max(-(-n_rows // MAX_KEYS), 1)
     for part in range(n_parts):
-        chosen = [keys[keys % np.uint64(n_parts) == part] for _, keys in _read_keys(files, column)]
-        key = _find_repeated(np.concatenate(chosen)) if chosen else None
+        hashes = [keys[keys % np.uint64(n_parts) == part] for _, keys in _read_keys(files, column)]
+        key = _find_repeated(np.concatenate(hashes)) if hashes else None
         if key is None:
             continue
         count, value = 0, None
@@ -336,7 +314,7 @@ def refuse_repeated(files: Sequence[TableFile], column: str, n_rows: int) -> Non
             value = ids[int(rows[0])].as_py() if value is None and len(rows) else value
         raise OptionError(
             f"the id {value!r} in the column {column!r} is that of {count:,} rows; give each row an id of "
-            "its own, or pass --repeated-ids if such rows shall share their draw"
+            "its own, or pass --repeated-ids to let such rows share their draw"
         )
 
 
@@ -350,7 +328,7 @@ def check_ids(ids: Any) -> None:
 
 
 def _find_repeated(keys: NDArray[np.uint64]) -> np.uint64 | None:
-    """Return a hash that is there more than once, if there is one."""
+    """Return a hash that occurs more than once, if there is one."""
     ordered = np.sort(keys)
     twice = ordered[1:][ordered[1:] == ordered[:-1]]
     return twice[0] if len(twice) else None

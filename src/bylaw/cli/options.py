@@ -196,13 +196,19 @@ def parse_pairs(texts: Sequence[str] | None, flag: str) -> dict[str, str]:
 def refuse(reason: str, **options: Any) -> None:
     """Raise an error with the reason if one of these options was given, and name that option."""
     for name, value in options.items():
-        if value is not None and value is not False and value != []:
+        if value is not None and value is not False and value not in ([], ()):
             raise OptionError(f"--{name.replace('_', '-')} {reason}")
 
 
 def refuse_idle(without: str, **options: Any) -> None:
     """Raise an error if one of these options was given, which have no effect without another one."""
     refuse(f"has no effect without {without}", **options)
+
+
+def refuse_idle_tests(context: typer.Context, without: str) -> None:
+    """Raise an error if an option of tests on held-out rows was given, and no held-out rows."""
+    names = ("confidence", "limit", "outcomes", "largest_weight")
+    refuse_idle(without, **{name: context.params.get(name) for name in names})
 
 
 def keep_given(**options: Any) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import typer
 
 from bylaw._base.validation import check_number
 from bylaw.cli.console import remark, show_passes
@@ -36,15 +37,15 @@ MAX_CLASSES = 20  # that are read of a column of labels which should have two
 
 @dataclass(frozen=True)
 class Reading:
-    """How rows come into memory: all of them, or a random sample where they are too many."""
+    """A way to read rows into memory: all of them, or a random sample."""
 
-    help: str = "give fewer of them"  # what to do where they are too many
+    help: str = "give fewer of them"  # what to do if there are too many
     sample: int | None = None  # rows
     seed: int = 0
-    unlimited: bool = False  # all rows are asked for, however many they are
+    unlimited: bool = False  # whether to read all rows, however many there are
 
     def read(self, file: TableFile, columns: Sequence[str]) -> Any:
-        """Return some columns as an Arrow table. Of one table and one sample, it is always the same rows."""
+        """Return some columns as an Arrow table; the same table and seed give the same sample."""
         if self.sample is not None:
             return self._sample(file, columns, self.sample)
         if self.unlimited:
@@ -56,7 +57,7 @@ class Reading:
                 f"{rows}, too many to be read into memory for this; {self.help}. They would take about "
                 f"{needed / 1e9:,.1f} GB, and {memory / 1e9:,.1f} GB may be taken"
             )
-        try:  # texts may be longer than the numbers that the estimate supposes
+        try:  # texts may be longer than the numbers of the estimate
             return file.read(columns, memory / scan.MEMORY_FACTOR)
         except MemoryError:
             raise EvidenceError(
@@ -66,7 +67,7 @@ class Reading:
 
     def _sample(self, file: TableFile, columns: Sequence[str], n_rows: int) -> Any:
         raw = file
-        if detect_format(file.files[0]) == "csv":  # all rows of the sample decide what text stands for
+        if detect_format(file.files[0]) == "csv":  # the type of a column follows from all rows of the sample
             raw = replace(file, text=[*file.text, *file.values], values={})
         engine = TableFiles.of(raw.split(columns), str(file.path))
         with show_passes("sampling") as progress:
@@ -85,16 +86,16 @@ def _is_large(file: TableFile, columns: Sequence[str]) -> bool:
 
 
 class Measured(NamedTuple):
-    """What a policy costs on some rows."""
+    """The costs of a policy on some rows."""
 
     n_rows: int
     costs: Costs
-    referred: float  # the share of decisions that are no labels; nan where there are only labels, or none
+    referred: float  # the share of decisions that are not labels; nan if there are only labels, or none
     observed: bool  # whether there are labels
 
 
 def count_observed(rows: Evidence | scan.Scan, columns: Columns) -> dict[str, int]:
-    """Return how many rows have a label or a true group that is missing on others, by column."""
+    """Return the number of rows with a label or a true group that others lack, by column."""
     if isinstance(rows, scan.Scan):
         return {}
     masks, names = rows.find_observed(), {LABEL: columns.label, **columns.true_groups}
@@ -117,12 +118,12 @@ def sample_rows(rows: Evidence | scan.Scan, policy: Policy) -> Evidence:
         return rows
     sample = rows.sample(SAMPLE_ROWS, values=list_group_values(policy))
     if len(sample) == SAMPLE_ROWS:
-        remark(f"the report goes by a random sample of {SAMPLE_ROWS:,} rows")
+        remark(f"the report uses a random sample of {SAMPLE_ROWS:,} rows")
     return sample
 
 
 def measure(policy: Policy, rows: Evidence | scan.Scan) -> Measured:
-    """Return what the policy costs on these rows."""
+    """Return the costs of the policy on these rows."""
     objective, space = policy.problem.minimize, policy.action_space
     if isinstance(rows, scan.Scan):
         surveyed = rows.survey(policy.problem)
@@ -139,19 +140,7 @@ def measure(policy: Policy, rows: Evidence | scan.Scan) -> Measured:
 def open_rows(
     path: Path, columns: Columns, asked: bool | None, progress: scan.Watcher | None
 ) -> Evidence | scan.Scan:
-    """Return the rows of a table to fit: in memory or scanned, as was asked, or as they fit in memory.
-
-    Parameters
-    ----------
-    path : Path
-        of the table.
-    columns : Columns
-        of its columns.
-    asked : bool, optional
-        whether the rows are to be scanned.
-    progress : callable, optional
-        called after each part of a pass.
-    """
+    """Return the rows of a table to fit: scanned if `asked` or, by default, if they do not fit in memory."""
     if asked is None:
         names = list(dict.fromkeys([*columns.needed, *columns.outcomes]))
         if scanned := _is_large(open_columns(path, columns), names):
@@ -170,13 +159,13 @@ def list_group_values(policy: Policy) -> dict[str, Sequence[Any]]:
 
 @dataclass(frozen=True)
 class Previous:
-    """The earlier policy that a rule compares decisions with."""
+    """The earlier policy of a rule on changed decisions."""
 
     policy: Policy
-    by_id: bool  # whether its decisions are those that ids drew
+    by_id: bool  # whether its decisions are drawn by ids
 
     def mark(self, evidence: Evidence, ids: Any) -> Evidence:
-        """Return the rows with what it costs to decide otherwise."""
+        """Return the rows with a cost for each decision that differs."""
         if self.by_id and ids is None:
             raise OptionError(
                 "changes since the earlier policy are counted by id: name the column with --id-column"
@@ -206,9 +195,9 @@ def read_rows(
     reading: Reading = _READING,
     previous: Previous | None = None,
 ) -> Evidence:
-    """Return the rows of a table in memory, which need not have the labels and true groups of the fit.
+    """Return the rows of a table, which need not have the labels and true groups of the fit.
 
-    With a previous policy, decisions other than its own are marked.
+    With a previous policy, decisions that differ from its own are marked.
     """
     file = open_columns(path, columns, groups)
     columns = columns.keep_observed(file.names)
@@ -233,7 +222,7 @@ def read_rows(
 
 
 def _make_evidence(table: Any, file: TableFile, columns: Columns) -> Evidence:
-    """Return evidence of all rows; an error names the one of several files that it is about."""
+    """Return evidence of all rows; an error names the file that it is about."""
     try:
         return columns.evidence(table)
     except EvidenceError as problem:
@@ -243,7 +232,7 @@ def _make_evidence(table: Any, file: TableFile, columns: Columns) -> Evidence:
 
 
 def _check_files(file: TableFile, columns: Columns) -> None:
-    """Raise an error about the first of several files that is wrong alone: rows are counted in it."""
+    """Raise the error of the first of several files that has one: its rows are counted in the file."""
     names = list(dict.fromkeys([*columns.needed, *columns.outcomes]))
     for part in file.split(names) if len(file.files) > 1 else ():
         rows = part.read(names)
@@ -267,7 +256,7 @@ def read_outcomes(
     classes: Sequence[Any],
     reading: Reading = _READING,
 ) -> dict[str, Any]:
-    """Return what custom costs turned out to be, by NAME=PATTERN, NAME=COLUMN,COLUMN or NAME=known."""
+    """Return observed values of custom costs, from NAME=PATTERN, NAME=COLUMN,COLUMN or NAME=known."""
     outcomes: dict[str, Any] = {}
     for name, stated in parse_pairs(texts, "--outcomes").items():
         if name not in problem.arrays:
@@ -285,7 +274,7 @@ def read_outcomes(
 
 
 def parse_limits(texts: Sequence[str] | None, problem: Problem) -> dict[str, tuple[float, float]]:
-    """Return the least and the most that custom costs can be, of NAME=LEAST:MOST."""
+    """Return the least and the most value of custom costs, from NAME=LEAST:MOST."""
     limits: dict[str, tuple[float, float]] = {}
     for text in texts or ():
         name, _, ends = text.partition("=")
@@ -296,11 +285,18 @@ def parse_limits(texts: Sequence[str] | None, problem: Problem) -> dict[str, tup
         try:
             low, high = map(float, ends.split(":"))
         except ValueError:
-            raise OptionError(f"--limit is NAME=LEAST:MOST, not {text!r}") from None
+            raise OptionError(f"--limit must be NAME=LEAST:MOST, got {text!r}") from None
         if check_number(low, f"the least of {name}") > check_number(high, f"the most of {name}"):
             raise OptionError(f"--limit {text}: the least is above the most")
         limits[name] = (low, high)
     return limits
+
+
+def parse_tests(context: typer.Context, problem: Problem) -> dict[str, Any]:
+    """Return the options of tests on held-out rows: texts of outcomes, limits and the largest weight."""
+    given = context.params
+    limits = parse_limits(given.get("limit"), problem)
+    return {"outcomes": given["outcomes"], "limits": limits, "largest_weight": given["largest_weight"]}
 
 
 def read_held_out(
@@ -309,30 +305,27 @@ def read_held_out(
     problem: Problem,
     classes: Sequence[Any],
     groups: Mapping[str, Sequence[Any]],
-    *,
-    outcomes: Sequence[str] | None,
-    limits: Mapping[str, tuple[float, float]],
-    largest_weight: float | None,
+    known: Mapping[str, Any],
     reading: Reading = _READING,
     previous: Previous | None = None,
 ) -> Evidence | None:
-    """Return held-out rows, with what is known of their costs and weights; None if there is no table."""
+    """Return held-out rows with observed costs and `known` limits, or None if there is no table."""
     if path is None:
         return None
-    found = read_outcomes(path, outcomes, problem, classes, reading)
+    outcomes = read_outcomes(path, known["outcomes"], problem, classes, reading)
     rows = read_rows(path, columns, groups, reading, previous)
-    return rows.with_observed(outcomes=found, limits=limits, largest_weight=largest_weight)
+    return rows.with_observed(**{**known, "outcomes": outcomes})
 
 
 def find_fitting_columns(
     path: Path, rules: RulesFile, stated: Mapping[str, Any], without: Sequence[str] = ()
 ) -> tuple[Columns, list[str]]:
-    """Return the columns of a table for the rules of a file, and what was guessed, which is remarked."""
+    """Return the columns of a table for the rules of a file, and guesses, which are printed."""
     return _find(merge_columns(rules.columns, stated), TableFile(path).names, path, rules.problem, without)
 
 
 def merge_columns(file: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Return columns by role, as a file and the command line state them; this goes first, name by name."""
+    """Return columns by role, as a file and flags state them; flags take precedence, name by name."""
     merged, scores = {**file, **flags}, flags.get("probabilities", "")
     if "positive" not in flags and ("*" in scores if isinstance(scores, str) else len(scores) > 1):
         merged.pop("positive", None)  # several columns are stated instead of that of one class
@@ -353,7 +346,7 @@ def merge_columns(file: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str
 def _find(
     stated: Mapping[str, Any], names: Sequence[str], path: Path, problem: Problem, without: Sequence[str]
 ) -> tuple[Columns, list[str]]:
-    """Return the columns of a table, and what was guessed, which is remarked."""
+    """Return the columns of a table, and guesses, which are printed."""
     try:
         if stated.get("positive") is not None and not stated.get("classes"):
             stated = {**stated, **_read_classes(stated, names, path)}
@@ -367,7 +360,7 @@ def _find(
 
 
 def _read_classes(stated: Mapping[str, Any], names: Sequence[str], path: Path) -> dict[str, Any]:
-    """Return the two classes of one column of scores: the true labels, if there are any."""
+    """Return the two classes of one column of scores, from the column of true labels."""
     label: str = stated.get("label") or next((name for name in OBVIOUS_LABELS if name in names), "")
     if label not in names:
         return {}
@@ -379,7 +372,7 @@ def _read_classes(stated: Mapping[str, Any], names: Sequence[str], path: Path) -
     classes = [value for value in seen if value is not None]
     if len(classes) != 2 or match_value(str(stated["positive"]), classes) is None:
         raise EvidenceError(
-            f"positive is one of the two classes, not {stated['positive']!r}: the column {label!r} has "
+            f"positive must be one of two classes, got {stated['positive']!r}: the column {label!r} has "
             f"{shorten(classes)}"
         )
     return {"classes": sorted(classes, key=str)}
@@ -397,27 +390,11 @@ def find_policy_columns(
     changes: bool = True,
     quiet: bool = False,
 ) -> Columns:
-    """Return the columns that the policy was fitted on, or what the command line states instead.
+    """Return the columns that the policy was fitted on, or those that flags name instead.
 
-    Parameters
-    ----------
-    policy : Policy
-    path : Path
-        of the table.
-    stated : dict
-        columns by role, as the command line states them.
-    deciding : bool
-        whether the rows are decided, which needs neither outcomes nor weights.
-    names : sequence of str, optional
-        the columns, if there is no table.
-    others : RulesFile, optional
-        rules that are judged instead of the policy's own, and what their file states of columns.
-    previous : Previous, optional
-        the policy that changed decisions are read off, instead of columns.
-    changes : bool
-        whether changed decisions are read at all.
-    quiet : bool
-        whether nothing is remarked of labels that are not there.
+    Without a table, `names` are its columns. Rows that are decided need neither outcomes nor weights. Rules
+    of `others` are tested instead of the policy's own. Changed decisions are read from columns, unless there
+    is a `previous` policy or `changes` is false. If `quiet`, missing labels are not mentioned.
     """
     for role, flag in (("groups", "--group"), ("group_probabilities", "--group-probabilities")):
         for name in stated.get(role, ()) if deciding else ():
@@ -431,10 +408,9 @@ def find_policy_columns(
         remembered["costs"] = {k: v for k, v in remembered.get("costs", {}).items() if k != CHANGED}
     without = ["label", "weight", "propensity_weights"] if deciding else []
     if policy.card.columns and not (remembered.get("weight") or stated.get("weight")):
-        without.append("weight")  # rows count alike, as they did in the fit
+        without.append("weight")  # the fit had no weights
 
-    def keep(name: str, one: Any) -> bool:
-        """Return whether a group is needed; if no rule refers to it, it may be missing."""
+    def keep(name: str, one: Any) -> bool:  # a group that no rule refers to may be missing
         used = [one] if isinstance(one, str) else list(one.values())
         return name in problem.attributes or (not deciding and all(column in names for column in used))
 
@@ -447,7 +423,7 @@ def find_policy_columns(
         remembered |= merge_columns(remembered, others.columns)
     columns, _ = _find(merge_columns(remembered, stated), names, path, problem, without)
 
-    # Joint probabilities follow the order of the policy's values.
+    # Put unknown groups into the order of the policy's values, which joint probabilities follow.
     ordered = dict(columns.groups)
     for name, attribute in policy.feature_map.attributes.items():
         if not attribute.known and isinstance(one := columns.groups.get(name), Mapping):
@@ -460,7 +436,7 @@ def find_policy_columns(
 def _recall_columns(
     policy: Policy, path: Path, names: Sequence[str], stated: Mapping[str, Any], deciding: bool, quiet: bool
 ) -> dict[str, Any]:
-    """Return columns by role, as the policy states them, or as they would be named if it states none."""
+    """Return columns by role, as the policy has them, or with conventional names if it has none."""
     if policy.card.columns:
         fitted = Columns.from_dict(policy.card.columns)
         fitted = fitted.without_outcomes() if deciding else fitted
@@ -479,7 +455,7 @@ def _recall_columns(
 
 
 def join_problems(own: Problem, other: Problem) -> Problem:
-    """Return a problem with the rules of both, each once: it refers to the columns of both."""
+    """Return a problem with the rules of both, which refers to the columns of both."""
     rules = {str(rule): rule for rule in (*own.rules, *other.rules)}
     decisions = own.kind if isinstance(own.decisions, str) else own.decisions
     return Problem(own.minimize, list(rules.values()), own.classes, decisions, own.reject)

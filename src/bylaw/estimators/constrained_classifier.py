@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from numbers import Integral
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin
 from sklearn.utils import get_tags, indexable
 from sklearn.utils.metadata_routing import MetadataRouter
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bylaw._base.runtime import find_stack_level
@@ -31,30 +33,30 @@ from bylaw._base.validation import (
 from bylaw.calibration.calibration import CHOICES
 from bylaw.calibration.maps import METHODS
 from bylaw.errors import BylawError, EvidenceError, GuaranteeWarning, OptionError
-from bylaw.estimators.available_methods import available_for
 from bylaw.estimators.cross_fitting import ensure_probabilities, is_fraction, is_frozen, split_held_out
-from bylaw.estimators.fit_inputs import (
-    check_compared_groups,
+from bylaw.estimators.group_models import find_hidden_names, find_model_key, make_hidden_groups
+from bylaw.estimators.inputs import (
+    FitRows,
     check_groups_known,
-    check_two_dimensional,
-    choose_reject_label,
-    encode_labels,
-    make_action_array,
+    check_row_parameters,
     read_groups,
     read_labels,
-    read_partial_groups,
     read_propensity_weights,
     read_references,
     read_weights,
     select_models,
     select_references,
 )
-from bylaw.estimators.group_models import find_hidden_names, find_model_key, make_hidden_groups
-from bylaw.estimators.metadata_routing import Routes, format_route, make_router
-from bylaw.estimators.random_state import check_random_state, make_generator, make_key, make_seed
-from bylaw.estimators.search_scorers import check_search
+from bylaw.estimators.sklearn_contract import (
+    Routes,
+    check_random_state,
+    check_search,
+    make_generator,
+    make_router,
+    make_seed,
+    name_route,
+)
 from bylaw.estimators.training import TrainedModels, Training
-from bylaw.estimators.unlabelled_rows import FitInputs, check_row_parameters
 from bylaw.estimators.violations import Violations
 from bylaw.fitting.frontier import Frontier, Progress, frontier
 from bylaw.fitting.solve import as_solver, fit_problem, make_fitter
@@ -67,7 +69,7 @@ from bylaw.program.row_rates import has_rows
 from bylaw.reductions import FEW_ROWS
 from bylaw.rows.arrays import check_alignment
 from bylaw.rows.evidence import Evidence, Limits
-from bylaw.rows.groups import PartlyKnownGroup
+from bylaw.rows.groups import KnownGroup, check_group_sizes
 from bylaw.rows.outcomes import ObservedRows, observe
 from bylaw.testing import Audit, audit
 
@@ -83,7 +85,7 @@ def _is_auto(value: Any) -> bool:
 
 @contextmanager
 def _name_calibrator() -> Iterator[None]:
-    """Errors about `calibrate` of `solve` name the parameter of the classifier."""
+    """Name the classifier's parameter `calibrator` in errors about `calibrate` of `solve`."""
     try:
         yield
     except BylawError as problem:
@@ -91,6 +93,19 @@ def _name_calibrator() -> Iterator[None]:
             "leave out calibrate,", "leave out calibrator,"
         )
         raise
+
+
+def _decides_sets(sets: bool, instead: str) -> Callable[[Any], bool]:
+    """Return a check for `available_if`: whether decisions are sets of labels, or not."""
+
+    def check(classifier: Any) -> bool:
+        policy = getattr(classifier, "policy_", None)
+        kind = (policy.problem if policy else classifier._make_problem()).kind
+        if (kind == "sets") != sets:
+            raise AttributeError(instead)
+        return True
+
+    return check
 
 
 class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
@@ -350,96 +365,102 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             "unlabelled_sensitive_features": unlabelled_sensitive_features,
             "propensity_weights": propensity_weights,
         }
-        rows = {"X": X, "y": y, "sensitive_features": sensitive_features, "reference": reference}
-        check_alignment(
-            {**rows, "sample_weight": sample_weight, "propensity_weights": propensity_weights, **params}
-        )
-        check_alignment({name: own[name] for name in ("unlabelled", "unlabelled_sensitive_features")})
-        labels, classes, labelled = read_labels(model, X, y)
+        more = {name: own.pop(name) for name in ("unlabelled", "unlabelled_sensitive_features")}
+        check_alignment({"X": X, "y": y, **own, "sample_weight": sample_weight, **params})
+        check_alignment(more)
+        codes, classes = read_labels(model, X, y)
         problem = self._make_problem(classes)
         self._check_combinations(model, problem)
         weights = None if sample_weight is None else read_weights(sample_weight, X)
-        routes = Routes(self, weights, params, {name: v for name, v in own.items() if v is not None})
-        hidden = find_hidden_names(self.group_estimator, problem)
-        groups = read_partial_groups(sensitive_features, problem.attributes, X, hidden)
-        check_groups_known(problem.attributes, {*groups, *hidden}, sensitive_features)
+        given = {name: value for name, value in (own | more).items() if value is not None}
+        routes = Routes(self, weights, params, given)
+
+        # Read the columns that the rules refer to.
+        names, hidden = problem.attributes, find_hidden_names(self.group_estimator, problem)
+        groups = read_groups(sensitive_features, names, X, hidden)
+        check_groups_known(names, {*groups, *hidden}, sensitive_features)
         sources = select_references(reference, problem.references)
-        told = [name for name in sources if name not in select_models(sources)]
-        check_search(problem, [name for name in problem.attributes if name not in hidden], told)
-        references = read_references(sources, problem.references, X, sensitive_features, problem.attributes)
-        inputs = FitInputs(
-            X, labels, labelled, groups, references, read_propensity_weights(propensity_weights, X)
-        )
+        models = select_models(sources)
+        needed = {"sensitive_features": {*names} - {*hidden}, "reference": sources.keys() - models.keys()}
+        check_search(problem, [name for name, columns in needed.items() if columns])
+        references = read_references(sources, problem.references, X, sensitive_features, names)
+        propensity = read_propensity_weights(propensity_weights, X)
+        rows = FitRows(X, codes, groups, references, weights, propensity)
         if unlabelled is not None:
-            check_row_parameters(X, weights, sources, select_models(sources), params, self.cv)
-            more = self._check_features(unlabelled, reset=False)
-            inputs = inputs.join(more, unlabelled_sensitive_features, problem, hidden, sources)
+            check_row_parameters(X, weights, sources, params, self.cv)
+            unlabelled, features = (
+                self._check_features(unlabelled, reset=False),
+                unlabelled_sensitive_features,
+            )
+            groups = read_groups(features, names, unlabelled, hidden, "unlabelled_sensitive_features")
+            references = read_references(models, problem.references, unlabelled, features, names)
+            rows = rows.append(FitRows(unlabelled, None, groups, references), hidden)
         elif unlabelled_sensitive_features is not None:
             raise OptionError("unlabelled_sensitive_features has no effect without unlabelled: leave it out")
-        if propensity_weights is not None and not (inputs.seen and self.correction):
-            why = "with correction=False" if inputs.seen else "where no label or group is missing"
+        if propensity is not None and not (rows.incomplete and self.correction):
+            why = "with correction=False" if rows.incomplete else "where no label or group is missing"
             raise OptionError(f"propensity_weights has no effect {why}: leave it out")
-        check_compared_groups(inputs.groups, problem.compared_attributes)
-        training = self._make_training(model, inputs, problem, classes, routes)
-        self.trained_, self.policy_, self._fitted_rows = self._choose_policy(
-            problem, training, inputs.references
-        )
+        for name in rows.groups.keys() & {*problem.compared_attributes}:
+            group = rows.groups[name]
+            counts = np.bincount(group.codes[group.codes >= 0], minlength=len(group.values))
+            check_group_sizes(group.values, counts, f"sensitive_features[{name!r}]")
+
+        training = self._make_training(model, rows, problem, classes, routes)
+        self.trained_, self.policy_, self._fitted_rows = self._choose_policy(problem, training)
         self.classes_ = classes
-        self.references_ = select_models(sources)
-        self.actions_ = make_action_array([*classes.tolist(), *self.policy_.actions[len(classes) :]])
+        self.references_ = models
+        actions = [*classes.tolist(), *self.policy_.actions[len(classes) :]]
+        several_types = len({type(action) for action in actions}) > 1
+        self.actions_ = np.array(actions, dtype=object if several_types else None)
         return self
 
     def _make_training(
-        self, model: Any, inputs: FitInputs, problem: Problem, classes: NDArray[Any], routes: Routes
+        self, model: Any, rows: FitRows, problem: Problem, classes: NDArray[Any], routes: Routes
     ) -> Training:
         estimators = self.group_estimator
         calibrator = None if isinstance(self.calibrator, str) else self.calibrator
-        codes, product = encode_labels(inputs.labels, classes), self.joint == "product"
-        groups = {name: found.group for name, found in inputs.groups.items()}
         values = tuple(classes.tolist())
-        hidden = make_hidden_groups(estimators, problem, values, groups, codes, product, inputs.seen)
-        keys = [format_route(find_model_key(estimators, group.names)) for group in hidden]
+        product = self.joint == "product"
+        hidden = make_hidden_groups(estimators, problem, values, rows.groups, rows.codes, product)
+        keys = [name_route(find_model_key(estimators, group.names)) for group in hidden]
         return Training(
+            rows=rows,
             model=model,
             hidden=hidden,
-            X=inputs.X,
-            labels=inputs.labels,
-            label_codes=codes,
             classes=classes,
-            groups=groups,
-            seen=inputs.seen,
-            propensity_weights=inputs.propensity_weights,
             cv=self.cv,
-            split_params=routes.split_params,
             random_state=make_seed(self.random_state),
             n_jobs=self.n_jobs,
             calibrator=calibrator,
-            calibrator_params={} if calibrator is None else routes.select_params("calibrator", calibrator),
-            weights=routes.weights,
             params=routes.select_params("estimator", model),
             group_params=[routes.select_params(k, h.model) for k, h in zip(keys, hidden, strict=True)],
+            calibrator_params={} if calibrator is None else routes.select_params("calibrator", calibrator),
+            split_params=routes.split_params,
         )
 
-    def _choose_policy(
-        self, problem: Problem, training: Training, references: Mapping[str, NDArray[Any]]
-    ) -> tuple[TrainedModels, Policy, Evidence]:
-        """The models in use, the policy on rows that they were not trained on, and these rows."""
-        rows, certifying = self._split_rows(len(training))
-        all_rows, training = training, training if certifying is None else training.select_rows(rows)
-        known = {name: column[rows] for name, column in references.items()}
-        evidence, trained = training.make_evidence(known), training.train_models()
-        held_out: Evidence | None = None
+    def _choose_policy(self, problem: Problem, training: Training) -> tuple[TrainedModels, Policy, Evidence]:
+        """Return the trained models, the policy from out-of-fold predictions, and its rows."""
+        certifying = None
+        if self.guarantee is not None:
+            # Hold out rows, at random, from the models and from the choice of the policy.
+            share = 1 - _HELD_OUT if is_frozen(self.estimator) else _HELD_OUT
+            fraction = share if _is_auto(self.held_out) else self.held_out
+            rows, held_out = split_held_out(len(training.rows), fraction, make_generator(self.random_state))  # type: ignore[arg-type]
+            certifying, training = training.rows.select(held_out), training.select_rows(rows)
+        evidence, trained = training.make_evidence(), training.train_models()
+        certified_by = None
         if certifying is not None:
-            others = {name: column[certifying] for name, column in references.items()}
-            held_out = trained.make_held_out(all_rows.select_rows(certifying), others, self.largest_weight)
+            certified_by = trained.make_evidence(certifying.X, certifying.groups, certifying.references)
+            certified_by = certified_by.with_columns(weights=certifying.weights)
+            certified_by = trained.observe(certified_by, certifying, self.largest_weight)
         with _name_calibrator():
             fitter = make_fitter(
                 problem,
                 self._choose_columns(evidence),
-                **self._state_options(evidence),
+                **self._choose_options(evidence),
                 guarantee=self.guarantee,  # type: ignore[arg-type]
                 confidence=CONFIDENCE if _is_auto(self.confidence) else self.confidence,  # type: ignore[arg-type]
-                held_out=held_out,
+                held_out=certified_by,
                 solver=self.solver,
                 beta=self.beta,
                 tol=self.tol,
@@ -449,36 +470,35 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             policy = fit_problem(fitter, problem)
         if not self.correction:
             self._warn_about_small_groups(policy, training)
-        prints = training.fingerprint_rows(trained, policy, known)
-        return trained, replace(policy, fingerprints=prints), evidence
+        return trained, replace(policy, fingerprints=training.fingerprint_rows(trained, policy)), evidence
 
     def _choose_columns(self, rows: Evidence) -> Evidence:
-        """Return the rows with their labels and true groups if rules are to hold as observed."""
+        """Return the rows, with labels and true groups only if rules are to hold on observed rates."""
         return rows if self.correction else rows.without_observed()
 
-    def _state_options(self, rows: Evidence) -> dict[str, Any]:
-        """Return what a fit makes of labels and groups, as arguments of `solve` and `frontier`."""
-        return {"calibrate": self._resolve_calibration(rows.labels), "margin": self._resolve_margin()}
-
-    def _split_rows(self, n_rows: int) -> tuple[NDArray[np.intp], NDArray[np.intp] | None]:
-        """The rows that choose the policy, and those that certify it, if any."""
-        if self.guarantee is None:
-            return np.arange(n_rows), None
-        share = 1 - _HELD_OUT if is_frozen(self.estimator) else _HELD_OUT
-        fraction = share if _is_auto(self.held_out) else self.held_out
-        return split_held_out(n_rows, fraction, make_generator(self.random_state))  # type: ignore[arg-type]
+    def _choose_options(self, rows: Evidence) -> dict[str, Any]:
+        """Return the calibration and the margin, as arguments of `solve` and `frontier`."""
+        has_labels, calibrate = rows.labels is not None, self.calibrator
+        if not isinstance(calibrate, str) or (
+            calibrate in ("auto", "none") and not (has_labels and self.correction)
+        ):
+            calibrate = "none"  # a classifier as calibrator has calibrated the rows already
+        elif not has_labels:
+            raise OptionError(f"calibrator={calibrate!r} learns from labels: pass y, or leave out calibrator")
+        uncorrected = not self.correction or self.guarantee is not None
+        return {"calibrate": calibrate, "margin": 0.0 if uncorrected else self.margin}
 
     def _warn_about_small_groups(self, policy: Policy, training: Training) -> None:
         counts = {
-            event: share * training.count_seen(name for name, _ in event)
+            event: share * training.count_observed(name for name, _ in event)
             for event, share in policy.frequencies.items()
         }
-        values = {name: found.values for name, found in policy.feature_map.attributes.items()}
+        values = {name: attribute.values for name, attribute in policy.feature_map.attributes.items()}
         space = policy.action_space
         tolerances = dict.fromkeys(counts, math.inf)
-        for found in policy.problem.expand(space.classes, values, space.options):
-            for event in tolerances.keys() & found.excess.by_condition().keys():
-                tolerances[event] = min(tolerances[event], found.tolerance)
+        for one in policy.problem.expand(space.classes, values, space.options):
+            for event in tolerances.keys() & one.excess.by_condition().keys():
+                tolerances[event] = min(tolerances[event], one.tolerance)
         small = {
             event: count
             for event, count in counts.items()
@@ -489,41 +509,29 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             shown = "; ".join(f"{format_conditions(event)}: {count:.0f} rows" for event, count in fewest)
             warnings.warn(
                 f"rules refer to {len(small)} groups with fewer than {FEW_ROWS} rows, or so few that one "
-                f"counts more than their tolerance ({shown}): whether they hold there cannot be assessed. "
+                f"row counts more than their tolerance ({shown}): the rules cannot be assessed there. "
                 "Merge small groups, loosen these rules, or leave them out",
                 GuaranteeWarning,
                 stacklevel=find_stack_level(),
             )
 
-    # Options: the constructor stores them, `fit` checks them.
-
     def _make_problem(self, classes: NDArray[Any] | None = None) -> Problem:
-        reject = choose_reject_label(classes) if _is_auto(self.reject) else self.reject
+        reject = self.reject
+        if _is_auto(reject):
+            reject = "reject"
+            if classes is not None and classes.dtype.kind in "iuf":
+                least = classes.min().item()
+                reject = type(least)(min(-1, least - 1))
         problem = Problem(self.minimize, self.rules, decisions=self.decisions, reject=reject)  # type: ignore[arg-type]
         if problem.arrays:
             raise OptionError(
-                f"custom({problem.arrays[0]!r}) reads an array of Evidence(costs=...), and there is none "
-                "here: pass a function of the evidence instead, custom(f)"
+                f"custom({problem.arrays[0]!r}) reads an array of Evidence(costs=...), which a classifier "
+                "does not have: pass a function of the evidence instead, custom(f)"
             )
         return problem
 
-    def _resolve_calibration(self, labels: Any) -> Any:
-        """Return the method of the policy's calibration; "none" where a calibrator of its own precedes it."""
-        if not isinstance(self.calibrator, str) or (
-            self.calibrator in ("auto", "none") and (labels is None or not self.correction)
-        ):
-            return "none"
-        if labels is None:
-            raise OptionError(
-                f"calibrator={self.calibrator!r} learns from labels: pass y, or leave out calibrator"
-            )
-        return self.calibrator
-
-    def _resolve_margin(self) -> float | Literal["auto"]:
-        return 0.0 if not self.correction or self.guarantee is not None else self.margin  # type: ignore[return-value]
-
     def _check_options(self) -> None:
-        """Each option by itself, whether or not it is used."""
+        """Raise an error about an option that is out of range, even if it is not used."""
         check_choice(self.joint, "joint", ("model", "product"))
         check_choice(self.method, "method", ("sample", "systematic", "argmax"))
         check_choice(self.correction, "correction", (True, False))
@@ -552,7 +560,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             raise OptionError("calibrator is trained on scores by fit: pass it without FrozenEstimator")
 
     def _check_combinations(self, model: Any, problem: Problem) -> None:
-        """No option that the others leave without effect."""
+        """Raise an error about an option that has no effect beside the others."""
         estimators = self.group_estimator
         named = estimators if isinstance(estimators, Mapping) else {None: estimators}
         group_models = [ensure_probabilities(m, "group_estimator") for m in named.values() if m is not None]
@@ -596,8 +604,6 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                     f"{option}={getattr(self, option)!r} has no effect {where}: leave out {option}"
                 )
 
-    # Fitted models and prices.
-
     @property
     def estimator_(self) -> Any:
         """The fitted model of the labels."""
@@ -613,9 +619,9 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         """The price (Lagrange multiplier) of each single rule: points of cost saved by a point of slack."""
         return self.policy_.multipliers
 
-    # Decisions.
-
-    @available_for(False, "the decisions are sets of labels: use predict_set, one column per label")
+    @available_if(
+        _decides_sets(False, "the decisions are sets of labels: use predict_set, one column per label")
+    )
     def predict(
         self,
         X: Any,
@@ -670,7 +676,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         """
         return self._decide(X, sensitive_features, reference, ids, key).astype(self.actions_.dtype)
 
-    @available_for(True, "the decisions are not sets of labels: use predict")
+    @available_if(_decides_sets(True, "the decisions are not sets of labels: use predict"))
     def predict_set(
         self,
         X: Any,
@@ -789,7 +795,8 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             raise OptionError("key= has no effect without ids=")
         evidence = self._make_evidence(X, sensitive_features, reference)
         if ids is not None:
-            key = make_key(self.random_state) if key is None else key
+            if key is None and isinstance(self.random_state, Integral):
+                key = str(self.random_state)
             return self.policy_.decide(evidence, ids=ids, key=key, method=self.method)  # type: ignore[arg-type]
         rng = None if self.method == "argmax" else make_generator(self.random_state)
         return self.policy_.decide(evidence, rng=rng, method=self.method)  # type: ignore[arg-type]
@@ -797,7 +804,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     def _make_evidence(
         self, X: Any, sensitive_features: Any, reference: Any, compared: Sequence[str] = ()
     ) -> Evidence:
-        """Of new rows; with these earlier models, and those that the rules compare with."""
+        """Return evidence of new rows, also with the labels of the earlier models in `compared`."""
         check_is_fitted(self)
         X = self._check_features(X, reset=False)
         index = check_alignment({"X": X, "sensitive_features": sensitive_features, "reference": reference})
@@ -813,12 +820,14 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return self.trained_.make_evidence(X, groups, references).with_columns(index=index)
 
     def _check_features(self, X: Any, reset: bool) -> Any:
-        """X as it is, for the models to read, if its columns are those of the fit."""
-        check_two_dimensional(X)
+        """Return X as the models read it, or raise if its columns are not those of the fit."""
+        if len(shape := getattr(X, "shape", (0, 0))) == 1:
+            raise EvidenceError(
+                f"X must have rows and columns, got the shape {shape}. Reshape your data: X.reshape(-1, 1) "
+                "if it is one feature, X.reshape(1, -1) or X.iloc[[0]] if it is one row"
+            )
         validate_data(self, X, skip_check_array=True, reset=reset)
         return indexable(X)[0]
-
-    # Rows whose labels and groups are observed: scores, violations, audits.
 
     def score(
         self,
@@ -1104,8 +1113,6 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         evidence = self._make_evidence(X, sensitive_features, reference)
         return explain(self.policy_, evidence)
 
-    # What other levels would cost, and a page for those who judge.
-
     def frontier(
         self,
         sweep: Mapping[Any, Any],
@@ -1162,7 +1169,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             self.policy_.problem,
             self._choose_columns(rows),
             sweep,
-            **self._state_options(rows),
+            **self._choose_options(rows),
             solver=self.solver,
             beta=self.beta,
             tol=tol,
@@ -1256,7 +1263,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         query: Problem | None = None,
         propensity_weights: Any = None,
     ) -> tuple[Floats, ObservedRows]:
-        """The probabilities of the decisions, and the rows as observed, with what the query reads."""
+        """Return probabilities of decisions, and the rows as observed, with the columns of the query."""
         evidence, groups = self._read_outcomes(X, y, sensitive_features, reference, weights, query)
         evidence = self.policy_.calibrate(
             evidence.with_observed(labels=y, true_groups=groups, propensity_weights=propensity_weights)
@@ -1271,8 +1278,8 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         reference: Any,
         weights: Any,
         query: Problem | None,
-    ) -> tuple[Evidence, dict[str, PartlyKnownGroup]]:
-        """What is known of these rows at decision time, and the true groups."""
+    ) -> tuple[Evidence, dict[str, KnownGroup]]:
+        """Return the rows as they are known at decision time, and their true groups."""
         stated = self.policy_.problem
         query = query or stated
         evidence = self._make_evidence(X, sensitive_features, reference, query.references)
@@ -1281,9 +1288,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         names = list(dict.fromkeys((*stated.attributes, *query.attributes)))
         if weights is not None:
             evidence = evidence.with_columns(weights=read_weights(weights, X))
-        return evidence, read_partial_groups(sensitive_features, names, X, names)
-
-    # The contract of scikit-learn.
+        return evidence, read_groups(sensitive_features, names, X, names)
 
     def get_metadata_routing(self) -> MetadataRouter:
         """How `fit` passes metadata on to the estimator, the group estimators, the calibrator and the
@@ -1294,8 +1299,9 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         MetadataRouter
             for scikit-learn.
         """
-        calibrator = None if isinstance(self.calibrator, str) else self.calibrator
-        return make_router(self, self.estimator, self.group_estimator, calibrator, self.cv)
+        estimators = self.group_estimator
+        models = estimators if isinstance(estimators, Mapping) else {None: estimators}
+        return make_router(self, {key: model for key, model in models.items() if model is not None})
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -1305,12 +1311,6 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         if own.classifier_tags is not None and tags.classifier_tags is not None:
             tags.classifier_tags.multi_class = own.classifier_tags.multi_class
         return tags
-
-    @property
-    def _decision_kind(self) -> str:
-        """What is decided, by the rules and `decisions`: "labels", "reject", "options" or "sets"."""
-        policy = getattr(self, "policy_", None)
-        return (policy.problem if policy else self._make_problem()).kind
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the rows of the fit: a saved classifier holds no labels and groups of single rows."""

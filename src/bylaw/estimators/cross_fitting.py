@@ -1,4 +1,4 @@
-"""Cross-fitting: probabilities of rows that a model was not trained on, by folds or by one split."""
+"""Cross-fitting: predict rows that a model was not trained on, by folds or by one split."""
 
 from __future__ import annotations
 
@@ -22,32 +22,31 @@ from bylaw.language.expressions import shorten
 
 RowIndices = NDArray[np.intp]
 Splits = Sequence[tuple[RowIndices, RowIndices]]  # rows to train on, rows to predict
-DEFAULT_FOLDS = 5
-_STRATUM = 100  # fewer rows without labels are spread by chance
 
 
 def ensure_probabilities(estimator: Any, what: str) -> Any:
-    """The classifier itself, or calibrated first where it only has a decision function."""
+    """Return the classifier, calibrated if it only has a decision function."""
     if hasattr(estimator, "predict_proba"):
         return estimator
     if hasattr(estimator, "decision_function"):
         return CalibratedClassifierCV(estimator)
     raise OptionError(
-        f"{what} must be a classifier with predict_proba or decision_function, not {estimator!r}"
+        f"{what} must be a classifier with predict_proba or decision_function, got {estimator!r}"
     )
 
 
 def clone_unfitted(estimator: Any) -> Any:
-    """`sklearn.base.clone`, of one estimator."""
+    """Return an unfitted copy of one estimator; `clone` is annotated for collections, too."""
     return clone(estimator)
 
 
 def is_frozen(estimator: Any) -> bool:
+    """Return whether an estimator is not to be trained again."""
     return isinstance(estimator, FrozenEstimator)
 
 
 def is_fraction(cv: Any) -> bool:
-    """Whether `cv` asks for one split, by the fraction of the rows to predict."""
+    """Return whether `cv` is the fraction of the rows to predict, in one split."""
     return isinstance(cv, Real) and not isinstance(cv, Integral)
 
 
@@ -57,64 +56,21 @@ def make_splits(
     labels: NDArray[Any] | None,
     random_state: Any,
     params: Mapping[str, Any],
-    labelled: NDArray[np.bool_] | None = None,
+    labeled: NDArray[np.bool_] | None = None,
 ) -> list[tuple[RowIndices, RowIndices]]:
-    """Folds (a whole number or a splitter), or one split (the fraction to predict), stratified by the
-    labels where these are known. `labelled` are the rows that show theirs, unless all do.
+    """Return folds (`cv` is a number or a splitter), or one split (a fraction), stratified by the labels.
 
-    Each unlabelled row is predicted by the model of one fold, as each labelled row is: only then do the
-    errors of the labelled rows tell those of all. One split trains on labelled rows alone.
+    `labeled` are the rows with a label, unless all have one. Each unlabeled row is predicted by the model of
+    one fold, as each labeled row is, so that the errors on labeled rows represent those on all. One split
+    trains on labeled rows only.
     """
-    splitter = _make_splitter(cv, labels if labelled is None else labels[labelled], random_state)  # type: ignore[index]
-    strata = labels if labelled is None else _stratify(labels, labelled)
+    splitter = _make_splitter(cv, labels if labeled is None else labels[labeled], random_state)  # type: ignore[index]
+    strata: Any = labels
+    if labeled is not None:
+        strata = np.unique(labels, return_inverse=True)[1]  # type: ignore[call-overload]
+        if (~labeled).sum() >= 100:  # enough unlabeled rows for a stratum of their own
+            strata = np.where(labeled, strata, -1)
     splits = [(_as_indices(train), _as_indices(test)) for train, test in splitter.split(X, strata, **params)]
-    _check_splits(splits, cv)
-    if labelled is not None and is_fraction(cv):
-        train, test = splits[0]
-        splits = [(train[labelled[train]], np.sort(np.concatenate([test, train[~labelled[train]]])))]
-    return splits
-
-
-def _stratify(labels: Any, labelled: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Positions of the labels, and -1 for rows without one, if these suffice for a stratum of their own."""
-    codes = np.unique(labels, return_inverse=True)[1]
-    return codes if (~labelled).sum() < _STRATUM else np.where(labelled, codes, -1)
-
-
-def _make_splitter(cv: Any, labels: NDArray[Any] | None, random_state: Any) -> Any:
-    stated, cv = cv, _choose_folds(labels) if cv is None else cv
-    if is_fraction(cv):
-        if not 0 < float(cv) < 1:
-            raise OptionError(f"cv as a fraction must be between 0 and 1, not {cv!r}")
-        _check_class_counts(labels, 2, f"cv={cv!r}")
-        split = ShuffleSplit if labels is None else StratifiedShuffleSplit
-        return split(1, test_size=float(cv), random_state=random_state)
-    if isinstance(cv, Integral):
-        if cv < 2:
-            raise OptionError(f"cv must be at least 2 folds, or a fraction such as 0.5, not {cv!r}")
-        _check_class_counts(labels, int(cv), f"cv={stated!r}")
-        fold = KFold if labels is None else StratifiedKFold
-        return fold(int(cv), shuffle=True, random_state=random_state)
-    try:
-        return check_cv(cv, labels, classifier=True)
-    except ValueError:
-        raise OptionError(
-            f"cv must be a number of folds, a fraction such as 0.5, or a splitter, not {cv!r}"
-        ) from None
-
-
-def _choose_folds(labels: NDArray[Any] | None) -> int:
-    """Five, or as many as the rarest class has rows; at least two."""
-    rarest = DEFAULT_FOLDS if labels is None else int(np.unique(labels, return_counts=True)[1].min())
-    return max(2, min(DEFAULT_FOLDS, rarest))
-
-
-def _as_indices(rows: Any) -> RowIndices:
-    rows = np.asarray(rows)
-    return np.flatnonzero(rows) if rows.dtype == bool else rows
-
-
-def _check_splits(splits: Splits, cv: Any) -> None:
     if not splits:
         raise OptionError(f"cv={cv!r} gives no splits")
     predicted = np.concatenate([test for _, test in splits])
@@ -122,6 +78,40 @@ def _check_splits(splits: Splits, cv: Any) -> None:
         raise OptionError(f"cv={cv!r} predicts some rows several times; its test parts must not overlap")
     if any(np.isin(test, train).any() for train, test in splits):
         raise OptionError(f"cv={cv!r} predicts rows that it trains on")
+    if labeled is not None and is_fraction(cv):
+        train, test = splits[0]
+        splits = [(train[labeled[train]], np.sort(np.concatenate([test, train[~labeled[train]]])))]
+    return splits
+
+
+def _make_splitter(cv: Any, labels: NDArray[Any] | None, random_state: Any) -> Any:
+    stated = cv
+    if cv is None:  # five folds, or as many as the rarest class has rows
+        rarest = 5 if labels is None else int(np.unique(labels, return_counts=True)[1].min())
+        cv = max(2, min(5, rarest))
+    if is_fraction(cv):
+        if not 0 < float(cv) < 1:
+            raise OptionError(f"cv as a fraction must be between 0 and 1, got {cv!r}")
+        _check_class_counts(labels, 2, f"cv={cv!r}")
+        split = ShuffleSplit if labels is None else StratifiedShuffleSplit
+        return split(1, test_size=float(cv), random_state=random_state)
+    if isinstance(cv, Integral):
+        if cv < 2:
+            raise OptionError(f"cv must be at least 2 folds, or a fraction such as 0.5, got {cv!r}")
+        _check_class_counts(labels, int(cv), f"cv={stated!r}")
+        fold = KFold if labels is None else StratifiedKFold
+        return fold(int(cv), shuffle=True, random_state=random_state)
+    try:
+        return check_cv(cv, labels, classifier=True)
+    except ValueError:
+        raise OptionError(
+            f"cv must be a number of folds, a fraction such as 0.5, or a splitter, got {cv!r}"
+        ) from None
+
+
+def _as_indices(rows: Any) -> RowIndices:
+    rows = np.asarray(rows)
+    return np.flatnonzero(rows) if rows.dtype == bool else rows
 
 
 def _check_class_counts(labels: NDArray[Any] | None, least: int, cv: str) -> None:
@@ -137,7 +127,7 @@ def _check_class_counts(labels: NDArray[Any] | None, least: int, cv: str) -> Non
 
 
 def split_held_out(n_rows: int, fraction: float, rng: np.random.Generator) -> tuple[RowIndices, RowIndices]:
-    """The rows that choose the policy and those that certify it, at random."""
+    """Return the rows that choose the policy and those that certify it, at random."""
     n_held_out = round(fraction * n_rows)
     if not 0 < n_held_out < n_rows:
         raise OptionError(
@@ -151,8 +141,7 @@ def split_held_out(n_rows: int, fraction: float, rng: np.random.Generator) -> tu
 def predict_out_of_fold(
     model: Any, X: Any, target: Any, splits: Splits, *, params: Mapping[str, Any], n_jobs: int | None
 ) -> list[tuple[Floats, Any]]:
-    """For each split, out-of-fold probabilities (n_predicted, n_classes) of the rows it predicts, and the
-    classes that the model was trained on."""
+    """Return for each split the predicted probabilities, and the classes of its training rows."""
     parallel: Any = Parallel(n_jobs=n_jobs)
     return parallel(
         delayed(_fit_and_predict)(clone_unfitted(model), X, target, train, test, params)
@@ -169,7 +158,7 @@ def _fit_and_predict(
 
 
 def align_columns(probabilities: Any, present: Any, classes: Any, what: str) -> Floats:
-    """Columns in the order of `classes`; each must be among those present."""
+    """Return columns in the order of `classes`, which must all be among those present."""
     positions = {label: i for i, label in enumerate(np.asarray(present).tolist())}
     wanted = np.asarray(classes).tolist()
     if missing := [label for label in wanted if label not in positions]:

@@ -1,4 +1,4 @@
-"""Groups that are unknown when a decision is made: models of P(s | x) and of P(s, y | x)."""
+"""Models of groups that are unknown when a decision is made, P(s | x) and P(s, y | x)."""
 
 from __future__ import annotations
 
@@ -18,24 +18,23 @@ from bylaw.estimators.joint import JointClassifier, expand_cells
 from bylaw.language.expressions import LABEL
 from bylaw.language.problem import Problem
 from bylaw.program.linear_form import admit_values
-from bylaw.rows.groups import KnownGroup
+from bylaw.rows.groups import MISSING, KnownGroup
 
-Names = tuple[str, ...]  # attributes that are modelled together
+Names = tuple[str, ...]  # attributes that are modeled together
 
 
 @dataclass(frozen=True)
 class HiddenGroup:
-    """A model of some attributes together, given others that are known at decision time, and with the
-    label where rules need both."""
+    """A model of some attributes together, given known ones, and with the label if rules need both."""
 
     names: Names
     values: tuple[tuple[Value, ...], ...]  # of each attribute
     given: Names  # known attributes that rules refer to together with these
     given_values: tuple[tuple[Value, ...], ...]
     classes: tuple[Value, ...] | None  # with the label, if the model is of both
-    product: bool  # the label and the group taken as independent given x, as the caller asks
+    product: bool  # whether the label and the group are taken as independent given x
     model: Any  # a classifier of cells, not fitted unless it is frozen
-    frequencies: Floats  # (*shape): of the cells at fit, for rows where the model gives them no probability
+    frequencies: Floats  # (*shape): of the cells at fit, for rows that the model gives no probability
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -48,36 +47,28 @@ class HiddenGroup:
 
     @property
     def combinations(self) -> list[Any]:
-        """The values in the order of the cells, tuples where attributes go together."""
+        """The values in the order of the cells, as tuples if there are several attributes."""
         return list(self.values[0]) if len(self.names) == 1 else list(itertools.product(*self.values))
 
     def encode_cells(self, groups: Mapping[str, KnownGroup], label_codes: Any) -> NDArray[np.int64]:
-        """Each row's cell as one number."""
+        """Return each row's cell as one number, `MISSING` if its label or a group is missing."""
         named = zip((*self.given, *self.names), (*self.given_values, *self.values), strict=True)
         codes = [admit_values(name, groups[name], values).codes for name, values in named]
-        return np.ravel_multi_index([*codes, label_codes] if self.classes else codes, self.shape)
-
-    def find_seen(self, seen: Mapping[str, NDArray[np.bool_]]) -> NDArray[np.bool_] | None:
-        """(n_rows,): the rows that show their cell; None if all do. `seen` has what some rows lack."""
-        names = [*self.names, *([LABEL] if self.classes else [])]
-        masks = [seen[name] for name in names if name in seen]
-        return np.logical_and.reduce(masks) if masks else None
-
-    def stack_predictions(self, parts: Sequence[tuple[Floats, Any]]) -> Floats:
-        """Predictions of several models, each of the cells it was trained on, (n_rows, *shape)."""
-        return np.concatenate([expand_cells(p, present, self.shape) for p, present in parts])
+        codes = [*codes, label_codes] if self.classes else codes
+        missing = np.logical_or.reduce([column < 0 for column in codes])
+        cells = np.ravel_multi_index([np.maximum(column, 0) for column in codes], self.shape)
+        return np.where(missing, MISSING, cells)
 
     def predict(self, model: Any, X: Any) -> Floats:
-        """(n_rows, *shape) from a fitted model: of cells, or of the values themselves if it was frozen."""
+        """Return predictions of a fitted model, (n_rows, *shape); a frozen one predicts the values."""
         if not is_frozen(self.model):
             return expand_cells(model.predict_proba(X), model.classes_, self.shape)
         if hasattr(model, "predict_joint"):
             if model.values_ == (self.values if self.classes is None else (*self.values, self.classes)):
                 return model.predict_joint(X)
         elif len(self.shape) == 1:
-            return expand_cells(
-                model.predict_proba(X), _find_positions(model.classes_, self.values[0]), self.shape
-            )
+            positions = [self.values[0].index(value) for value in np.asarray(model.classes_).tolist()]
+            return expand_cells(model.predict_proba(X), np.array(positions), self.shape)
         raise OptionError(
             f"the frozen group_estimator for {' x '.join(self.names)} must be a JointClassifier fitted on "
             f"{' and '.join([*self.names, LABEL] if self.classes else self.names)} together, in this order"
@@ -86,9 +77,9 @@ class HiddenGroup:
     def make_columns(
         self, cells: Floats, probabilities: Floats, groups: Mapping[str, KnownGroup]
     ) -> tuple[dict[Any, Any], dict[Any, Floats]]:
-        """Groups and joint for `Evidence`, from probabilities of cells (n_rows, *shape) and of labels.
+        """Return groups and joint for `Evidence`, from probabilities of cells (n_rows, *shape) and labels.
 
-        P(s, y | x) = P(s | x, y) P(y | x): the group model gives the first factor, the classifier the
+        P(s, y | x) = P(s | x, y) P(y | x): the group model gives the first factor and the classifier the
         second, so that the joint probabilities agree with the classifier's.
         """
         known = [
@@ -107,13 +98,9 @@ class HiddenGroup:
 
 
 def _normalize_groups(cells: Floats, otherwise: Floats | float) -> Floats:
-    """Divided by the sum over groups (axis 1), or `otherwise` where that is zero."""
+    """Return cells divided by their sum over groups (axis 1), or `otherwise` if that is zero."""
     total = cells.sum(axis=1, keepdims=True)
     return np.where(total > 0, cells / np.where(total > 0, total, 1.0), otherwise)
-
-
-def _find_positions(present: Any, values: Sequence[Value]) -> NDArray[np.int64]:
-    return np.array([values.index(value) for value in np.asarray(present).tolist()])
 
 
 def make_hidden_groups(
@@ -123,24 +110,23 @@ def make_hidden_groups(
     groups: Mapping[str, KnownGroup],
     label_codes: NDArray[np.int64] | None,
     product: bool,
-    seen: Mapping[str, NDArray[np.bool_]],
 ) -> tuple[HiddenGroup, ...]:
-    """The models that the rules need: of each hidden attribute, and of those that go together."""
+    """Return the models that the rules need, of hidden attributes and of their combinations."""
     hidden = find_hidden_names(estimators, problem)
     values = {name: _find_values(name, estimators, groups) for name in hidden}
     known = {name: group.values for name, group in groups.items() if name not in hidden}
     space = problem.action_space(classes)
     expanded = problem.expand(classes, {**known, **values}, space.options)
-    rates = [found.rule.excess for found in expanded]
+    rates = [one.rule.excess for one in expanded]
     labelled: dict[Names, bool] = {}
     given: dict[Names, dict[str, None]] = {}
     for atom in [atom for rate in (problem.minimize, *rates) for atom, _ in rate.terms]:
         named = dict(atom.conditions)
-        needs_label = atom.needs_label(space)  # and the label is one, before any training
+        needs_label = atom.needs_label(space)  # raises if a rule names an unknown label
         if names := tuple(name for name in hidden if name in named):
             labelled[names] = labelled.get(names, False) or needs_label
             given.setdefault(names, {}).update(dict.fromkeys(name for name in named if name in known))
-    found = []
+    models = []
     for names, with_label in labelled.items():
         model = _find_model(estimators, names)
         together = () if is_frozen(model) else tuple(given[names])
@@ -154,13 +140,13 @@ def make_hidden_groups(
             model=model,
             frequencies=np.ones(1),
         )
-        found.append(replace(group, frequencies=_count_cells(group, groups, label_codes, seen)))
-    _check_use(estimators, found, product)
-    return tuple(found)
+        models.append(replace(group, frequencies=_count_cells(group, groups, label_codes)))
+    _check_use(estimators, models, product)
+    return tuple(models)
 
 
 def _check_use(estimators: Any, hidden: Sequence[HiddenGroup], product: bool) -> None:
-    """Every model of a dict is used, and so is `joint="product"`, wherever rules refer to groups at all."""
+    """Raise an error if a model of a dict, or `joint="product"`, has no effect."""
     if not hidden:
         return
     if product and not any(group.product for group in hidden):
@@ -180,13 +166,8 @@ def _check_use(estimators: Any, hidden: Sequence[HiddenGroup], product: bool) ->
         )
 
 
-def _count_cells(
-    group: HiddenGroup,
-    groups: Mapping[str, KnownGroup],
-    label_codes: Any,
-    seen: Mapping[str, NDArray[np.bool_]],
-) -> Floats:
-    """Rows of each cell at fit, (*shape); ones where labels or groups are not known."""
+def _count_cells(group: HiddenGroup, groups: Mapping[str, KnownGroup], label_codes: Any) -> Floats:
+    """Return the number of rows in each cell, (*shape), or ones if labels or groups are unknown."""
     if group.classes is not None and label_codes is None:
         if not is_frozen(group.model):
             raise EvidenceError(
@@ -196,13 +177,13 @@ def _count_cells(
         return np.ones(group.shape)
     if any(name not in groups for name in group.names):
         return np.ones(group.shape)
-    cells, shown = group.encode_cells(groups, label_codes), group.find_seen(seen)
-    counts = np.bincount(cells if shown is None else cells[shown], minlength=int(np.prod(group.shape)))
+    cells = group.encode_cells(groups, label_codes)
+    counts = np.bincount(cells[cells >= 0], minlength=int(np.prod(group.shape)))
     return counts.reshape(group.shape).astype(float)
 
 
 def find_hidden_names(estimators: Any, problem: Problem) -> list[str]:
-    """The attributes that are unknown at decision time."""
+    """Return the attributes that are unknown at decision time."""
     if estimators is None:
         return []
     if not isinstance(estimators, Mapping):
@@ -217,14 +198,15 @@ def find_hidden_names(estimators: Any, problem: Problem) -> list[str]:
 
 
 def _find_values(name: str, estimators: Any, groups: Mapping[str, KnownGroup]) -> tuple[Value, ...]:
-    """A frozen model's own, or those that the fit sees."""
+    """Return the values of an attribute: those of a frozen model, or of the rows."""
     key = find_model_key(estimators, (name,))
     model = estimators if key is None else estimators[key]
     if is_frozen(model):
         check_is_fitted(model)
         place = key.index(name) if isinstance(key, tuple) else 0
-        found = model.values_[place] if hasattr(model, "values_") else np.asarray(model.classes_).tolist()
-        return tuple(found)
+        return tuple(
+            model.values_[place] if hasattr(model, "values_") else np.asarray(model.classes_).tolist()
+        )
     if name in groups:
         return groups[name].values
     raise EvidenceError(
@@ -234,7 +216,7 @@ def _find_values(name: str, estimators: Any, groups: Mapping[str, KnownGroup]) -
 
 
 def find_model_key(estimators: Any, names: Names) -> Any:
-    """Where a dict has the model for some attributes; None where one model serves all."""
+    """Return the key of a dict for the model of some attributes, or None if one model is for all."""
     if not isinstance(estimators, Mapping):
         return None
     tuples = [key for key in estimators if isinstance(key, tuple) and set(names) <= set(key)]
@@ -246,7 +228,7 @@ def find_model_key(estimators: Any, names: Names) -> Any:
 
 def _find_model(estimators: Any, names: Names) -> Any:
     key = find_model_key(estimators, names)
-    chosen = estimators if key is None else estimators[key]
-    if isinstance(chosen, JointClassifier):  # the combinations are made here
-        chosen = chosen.estimator
-    return ensure_probabilities(chosen, f"the group_estimator for {' x '.join(names)}")
+    model = estimators if key is None else estimators[key]
+    if isinstance(model, JointClassifier):  # its combinations are encoded as cells here
+        model = model.estimator
+    return ensure_probabilities(model, f"the group_estimator for {' x '.join(names)}")

@@ -1,4 +1,4 @@
-"""One model of several columns together, such as a group and the label: P(s, y | x)."""
+"""A model of the joint distribution of several columns, such as P(group, label | x)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from bylaw.rows.groups import factorize
 class JointClassifier(MetaEstimatorMixin, BaseEstimator):
     """A model of the joint distribution of several columns given x, such as P(group, label | x).
 
-    Each combination of values is a class of its own, so that the joint distribution is learned directly and
-    not taken as a product of marginals. Where `ConstrainedClassifier` needs such a model it makes one itself;
-    pass it a fitted one as `group_estimator=FrozenEstimator(joint_classifier)`.
+    Each combination of values is a class, so that the joint distribution is learned directly and not as a
+    product of marginals. `ConstrainedClassifier` makes such a model if it needs one; to pass a fitted one,
+    use `group_estimator=FrozenEstimator(joint_classifier)`.
 
     Parameters
     ----------
     estimator : classifier
-        with `predict_proba`; one with `decision_function` only is calibrated first, by
+        A classifier with `predict_proba`, or with `decision_function`, which is then calibrated by
         `CalibratedClassifierCV`.
 
     Attributes
@@ -67,7 +67,7 @@ class JointClassifier(MetaEstimatorMixin, BaseEstimator):
         X : array or frame of shape (n_rows, n_features)
             the features, as the estimator takes them.
         columns : frame, dict, or array of shape (n_rows, n_columns)
-            what to predict together, one value per row and column.
+            the columns to predict, one value per row and column.
         **params
             passed to the estimator's `fit`.
 
@@ -79,19 +79,29 @@ class JointClassifier(MetaEstimatorMixin, BaseEstimator):
         Raises
         ------
         EvidenceError
-            if a column has missing values, or another length or another index of pandas than the others.
+            if a column has missing values, or another length or pandas index than the others.
         OptionError
             if the estimator has neither `predict_proba` nor `decision_function`.
         """
         check_alignment({"X": X, "columns": columns, **params})
-        codes, self.values_ = encode_combinations(columns)
+        if not (isinstance(columns, dict) or is_frame(columns)):
+            array = np.asarray(columns, dtype=object)
+            if array.ndim != 2:
+                raise EvidenceError(f"columns must have shape (rows, columns), got {array.shape}")
+            columns = {str(i): array[:, i] for i in range(array.shape[1])}
+        named = as_columns(columns, "columns").items()
+        groups = [factorize(as_vector(column, f"column {name!r}"), name) for name, column in named]
+        if len({len(group.codes) for group in groups}) != 1:
+            raise EvidenceError("columns must be one or more columns of the same length")
+        self.values_ = tuple(group.values for group in groups)
         self.shape_ = tuple(map(len, self.values_))
+        cells = np.ravel_multi_index([group.codes for group in groups], self.shape_)
         model = ensure_probabilities(self.estimator, "estimator")
-        self.estimator_ = clone_unfitted(model).fit(X, codes, **params)
+        self.estimator_ = clone_unfitted(model).fit(X, cells, **params)
         return self
 
     def predict_joint(self, X: Any) -> Floats:
-        """Joint probabilities of the columns.
+        """Return joint probabilities of the columns.
 
         Parameters
         ----------
@@ -107,7 +117,7 @@ class JointClassifier(MetaEstimatorMixin, BaseEstimator):
         return expand_cells(self.estimator_.predict_proba(X), self.estimator_.classes_, self.shape_)
 
     def predict_proba(self, X: Any) -> list[Floats]:
-        """Marginal probabilities of each column.
+        """Return marginal probabilities of each column.
 
         Parameters
         ----------
@@ -124,25 +134,8 @@ class JointClassifier(MetaEstimatorMixin, BaseEstimator):
         return [joint.sum(axis=tuple(other for other in axes if other != axis)) for axis in axes]
 
 
-def encode_combinations(columns: Any) -> tuple[NDArray[np.int64], tuple[tuple[Any, ...], ...]]:
-    """Each row's combination as one number, and the values of each column."""
-    if isinstance(columns, dict) or is_frame(columns):
-        named = as_columns(columns, "columns")
-    else:
-        array = np.asarray(columns, dtype=object)
-        if array.ndim != 2:
-            raise EvidenceError(f"columns must have shape (rows, columns), not {array.shape}")
-        named = {str(i): array[:, i] for i in range(array.shape[1])}
-    groups = [factorize(as_vector(column, f"column {name!r}"), name) for name, column in named.items()]
-    if len({len(group.codes) for group in groups}) != 1:
-        raise EvidenceError("the columns must be at least one, and of the same length")
-    shape = tuple(len(group.values) for group in groups)
-    codes = np.ravel_multi_index([group.codes for group in groups], shape)
-    return codes, tuple(group.values for group in groups)
-
-
 def expand_cells(probabilities: Floats, cells: NDArray[np.int64], shape: tuple[int, ...]) -> Floats:
-    """Probabilities of the cells that a model was trained on, among all of them, (n_rows, *shape)."""
+    """Return probabilities of all cells, (n_rows, *shape), from those that a model was trained on."""
     full = np.zeros((len(probabilities), int(np.prod(shape))))
     full[:, cells] = probabilities
     return full.reshape(-1, *shape)

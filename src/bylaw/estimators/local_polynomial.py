@@ -1,9 +1,8 @@
 """The local polynomial estimator of P(Y = y | x) (section 3.2 of the paper), for few features.
 
 At each point x a polynomial in X_i - x is fitted to 1{Y_i = y} by least squares with weights
-K((X_i - x) / h); its value at zero is the estimate. All classes share the weights, so one
-against all costs one solve per point, and the estimates add up to one by themselves. The bandwidth h
-is chosen by leave-one-out cross-validation.
+K((X_i - x) / h); its value at zero is the estimate. All classes share the weights, so that there is one solve
+per point, and the estimates add up to one. The bandwidth h is chosen by leave-one-out cross-validation.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from bylaw._base.validation import check_choice, check_positive, check_whole
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.rows.arrays import check_alignment
 
-# Kernels of the distance in bandwidths, and where they end.
+# Kernels of the distance in bandwidths, and the distance at which they end.
 KERNELS: Mapping[str, tuple[Callable[[Floats], Floats], float]] = {
     "rectangular": (np.ones_like, 1.0),
     "triangular": (lambda u: 1 - u, 1.0),
@@ -34,25 +33,20 @@ KERNELS: Mapping[str, tuple[Callable[[Floats], Floats], float]] = {
     "tricube": (lambda u: (1 - u**3) ** 3, 1.0),
     "gaussian": (lambda u: np.exp(-(u**2) / 2), 6.0),
 }
-_PAIRS = 50_000  # of a point and a neighbour, at once: they stay in a core's cache
-_SINGULAR = 1e-9  # relative to the largest eigenvalue
-_BANDWIDTHS = 12
-_PILOT_ROWS = 200  # that show how far neighbours are
-_LOO_ROWS = (200, 1000)  # with a leave-one-out error, at least and at most
-_LOO_PAIRS = 2e7  # of such a row and another
+_SINGULAR = 1e-9  # eigenvalues below this share of the largest one count as zero
 
 
 class LocalPolynomialClassifier(ClassifierMixin, BaseEstimator):
-    """P(Y = y | x) by local polynomial regression (section 3.2 of the paper), for few features.
+    """Local polynomial regression of P(Y = y | x) (section 3.2 of the paper), for few features.
 
-    Distances are Euclidean: bring the features to one scale first, for instance with `StandardScaler`. The
-    cost grows quickly with the number of features, and so does the number of rows that it takes.
+    Distances are Euclidean: scale the features first, for instance with `StandardScaler`. The cost, and the
+    number of rows that are needed, grow quickly with the number of features.
 
     Parameters
     ----------
     degree : int, default=1
-        of the polynomial: 0 averages (the Nadaraya-Watson estimator), 1 is local linear regression, and so
-        on.
+        The degree of the polynomial: 0 averages (the Nadaraya-Watson estimator), 1 is local linear
+        regression, and so on.
     bandwidth : float or "cv", default="cv"
         h, in the units of the features; "cv" chooses the one with the least squared error by leave-one-out
         cross-validation, on up to 1,000 of the training rows.
@@ -98,7 +92,7 @@ class LocalPolynomialClassifier(ClassifierMixin, BaseEstimator):
         self.kernel = kernel
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Keep the rows, and choose the bandwidth.
+        """Store the rows, and choose the bandwidth.
 
         Parameters
         ----------
@@ -119,12 +113,16 @@ class LocalPolynomialClassifier(ClassifierMixin, BaseEstimator):
         OptionError
             if an option is out of range.
         EvidenceError
-            if there is only one class, or X, y and sample_weight have different indexes of pandas.
+            if there is only one class, or X, y and sample_weight have different pandas indexes.
         """
         check_alignment({"X": X, "y": y, "sample_weight": sample_weight})
         X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
-        self._check_options()
+        if check_whole(self.degree, "degree") < 0:
+            raise OptionError(f"degree must be a whole number, zero or more, got {self.degree!r}")
+        check_choice(self.kernel, "kernel", KERNELS)
+        if self.bandwidth != "cv":
+            check_positive(self.bandwidth, "bandwidth")
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise EvidenceError("the classifier needs samples of at least 2 classes, and y has one class")
@@ -138,18 +136,11 @@ class LocalPolynomialClassifier(ClassifierMixin, BaseEstimator):
         self.bandwidth_ = self._choose_bandwidth() if self.bandwidth == "cv" else float(self.bandwidth)
         return self
 
-    def _check_options(self) -> None:
-        if check_whole(self.degree, "degree") < 0:
-            raise OptionError(f"degree must be a whole number, zero or more, not {self.degree!r}")
-        check_choice(self.kernel, "kernel", KERNELS)
-        if self.bandwidth != "cv":
-            check_positive(self.bandwidth, "bandwidth")
-
     def predict_proba(self, X: Any) -> Floats:
-        """Probabilities of the classes.
+        """Return probabilities of the classes.
 
-        Where the local fit is not unique, it is that of least norm, and where no row is near, the estimates
-        are the frequencies of the classes (the paper has zero for both).
+        If the local fit is not unique, it is the one of least norm; if no row is near, the estimates are the
+        frequencies of the classes (the paper has zero for both).
 
         Parameters
         ----------
@@ -167,7 +158,7 @@ class LocalPolynomialClassifier(ClassifierMixin, BaseEstimator):
         return np.concatenate([self._as_probabilities(L @ self._indicators) for L, _ in smoothers])
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The most probable class of each row.
+        """Return the most probable class of each row.
 
         Parameters
         ----------
@@ -179,7 +170,7 @@ class LocalPolynomialClassifier(ClassifierMixin, BaseEstimator):
         array of shape (n_rows,)
             labels.
         """
-        best = self.predict_proba(X).argmax(axis=1)
+        best = self.predict_proba(X).argmax(axis=1)  # raises if not fitted
         return self.classes_[best]
 
     def _as_probabilities(self, estimates: Floats) -> Floats:
@@ -188,58 +179,58 @@ class LocalPolynomialClassifier(ClassifierMixin, BaseEstimator):
         return np.where(total > 0, clipped / np.where(total > 0, total, 1.0), self.frequencies_)
 
     def _iterate_smoothers(self, X: Floats, bandwidth: float) -> Iterator[tuple[sparse.csr_array, slice]]:
-        """Linear smoothers L of some rows at a time, with estimates = L @ indicators."""
+        """Yield the linear smoother L of some rows at a time: the estimates are L @ indicators."""
         counts = self._tree.query_radius(X, KERNELS[self.kernel][1] * bandwidth, count_only=True)
-        start = 0
-        while start < len(X):
-            stop = start + max(1, int(np.searchsorted(np.cumsum(counts[start : start + _PAIRS]), _PAIRS)))
-            yield self._make_smoother(X[start:stop], bandwidth), slice(start, stop)
-            start = stop
+        # About 50,000 pairs of a point and a neighbor at once fit into the cache of a core.
+        batches = np.cumsum(counts) // 50_000
+        for rows in np.split(np.arange(len(X)), np.flatnonzero(np.diff(batches)) + 1):
+            yield self._make_smoother(X[rows], bandwidth), slice(rows[0], rows[-1] + 1)
 
     def _make_smoother(self, X: Floats, bandwidth: float) -> sparse.csr_array:
         kernel, end = KERNELS[self.kernel]
         near, far = self._tree.query_radius(X, end * bandwidth, return_distance=True)
-        counts = np.array([len(found) for found in near])
+        counts = np.array([len(neighbors) for neighbors in near])
         columns = np.concatenate(near)
         weights = kernel(np.concatenate(far) / bandwidth) * self._weights[columns]
         offsets = (self._X[columns] - np.repeat(X, counts, axis=0)).T / bandwidth
         monomials = self._basis.evaluate(offsets)
-        moments = np.stack([_sum_runs(weights * monomial, counts) for monomial in monomials], axis=1)
-        at_zero = _invert_first_row(moments[:, self._basis.products])
+        # The normal equations of each point, from sums of products of monomials over its neighbors.
+        ends, shape = np.concatenate([[0], np.cumsum(counts)]), (len(X), len(self._X))
+        sums = [sparse.csr_array((weights * m, columns, ends), shape=shape).sum(axis=1) for m in monomials]
+        at_zero = _invert_first_row(np.stack(sums, axis=1)[:, self._basis.products])
         values = sum(np.repeat(at_zero[:, m], counts) * monomials[m] for m in range(at_zero.shape[1]))
-        ends = np.concatenate([[0], np.cumsum(counts)])
-        return sparse.csr_array((weights * values, columns, ends), shape=(len(X), len(self._X)))
+        return sparse.csr_array((weights * values, columns, ends), shape=shape)
 
     def _choose_bandwidth(self) -> float:
-        """By leave-one-out cross-validation, on a sample of the rows where there are many."""
+        """Return the bandwidth with the least leave-one-out error on a sample of the rows."""
         rng = np.random.default_rng(0)
-        count = int(np.clip(_LOO_PAIRS / len(self._X), *_LOO_ROWS))
+        # 200 to 1,000 rows, which take 2e7 pairs with other rows at most.
+        count = int(np.clip(2e7 / len(self._X), 200, 1000))
         sample = np.sort(rng.permutation(len(self._X))[:count])
-        self.bandwidths_ = self._propose_bandwidths(rng)
+        # From just enough neighbors for the polynomial, by 200 pilot rows, to all rows.
+        pilot = rng.permutation(len(self._X))[:200]
+        fewest = min(2 * len(self._basis.products) + 1, len(self._X))
+        distances = self._tree.query(self._X[pilot], fewest)[0][:, -1]
+        widest = float(np.ptp(self._X, axis=0).max()) or 1.0
+        narrowest = min(float(np.median(distances)) or widest / 100, widest)
+        self.bandwidths_ = np.geomspace(narrowest, 2 * widest, 12) / KERNELS[self.kernel][1]
         self.errors_ = np.array([self._leave_one_out_error(h, sample) for h in self.bandwidths_])
         return float(self.bandwidths_[int(np.argmin(self.errors_))])
 
-    def _propose_bandwidths(self, rng: np.random.Generator) -> Floats:
-        """From just enough neighbours for the polynomial to all the rows."""
-        rows = rng.permutation(len(self._X))[:_PILOT_ROWS]
-        fewest = min(2 * self._basis.n_terms + 1, len(self._X))
-        distances = self._tree.query(self._X[rows], fewest)[0][:, -1]
-        widest = float(np.ptp(self._X, axis=0).max()) or 1.0
-        narrowest = min(float(np.median(distances)) or widest / 100, widest)
-        return np.geomspace(narrowest, 2 * widest, _BANDWIDTHS) / KERNELS[self.kernel][1]
-
     def _leave_one_out_error(self, bandwidth: float, sample: NDArray[np.intp]) -> float:
-        """Mean squared error of these rows, each predicted from all the others.
+        """Return the mean squared error of these rows, each predicted from all others.
 
-        For a linear smoother L that takes no refit: the leave-one-out estimate of row i is
-        (estimate_i - L_ii y_i) / (1 - L_ii), exactly.
+        A linear smoother L needs no refit: the leave-one-out estimate of row i is exactly
+        (estimate_i - L_ii y_i) / (1 - L_ii).
         """
         total = 0.0
         for smoother, part in self._iterate_smoothers(self._X[sample], bandwidth):
             rows = sample[part]
             leverage = np.asarray(smoother[np.arange(len(rows)), rows]).reshape(-1, 1)
             truth = self._indicators[rows]
-            isolated = leverage > 1 - _SINGULAR  # no other row is near: the frequencies are the estimate
+            isolated = (
+                leverage > 1 - _SINGULAR
+            )  # no other row is near, so that the frequencies are the estimate
             others = (smoother @ self._indicators - leverage * truth) / np.where(isolated, 1.0, 1 - leverage)
             estimates = self._as_probabilities(np.where(isolated, 0.0, others))
             total += float(self._weights[rows] @ ((estimates - truth) ** 2).sum(axis=1))
@@ -247,40 +238,30 @@ class LocalPolynomialClassifier(ClassifierMixin, BaseEstimator):
 
 
 class _Basis:
-    """The monomials up to twice the degree, each made of an earlier one times a coordinate."""
+    """The monomials up to twice the degree, each an earlier one times a coordinate."""
 
     def __init__(self, n_features: int, degree: int) -> None:
         factors = [
-            chosen
+            powers
             for total in range(2 * degree + 1)
-            for chosen in itertools.combinations_with_replacement(range(n_features), total)
+            for powers in itertools.combinations_with_replacement(range(n_features), total)
         ]
-        place = {chosen: i for i, chosen in enumerate(factors)}
-        self.steps = [(place[chosen[:-1]], chosen[-1]) for chosen in factors[1:]]
-        terms = [chosen for chosen in factors if len(chosen) <= degree]
-        self.n_terms = len(terms)
-        # (n_terms, n_terms): where the product of two terms stands among the monomials.
+        place = {powers: i for i, powers in enumerate(factors)}
+        self.steps = [(place[powers[:-1]], powers[-1]) for powers in factors[1:]]
+        terms = [powers for powers in factors if len(powers) <= degree]
+        # (n_terms, n_terms): the position of the product of two terms among the monomials.
         self.products = np.array([[place[tuple(sorted(a + b))] for b in terms] for a in terms])
 
     def evaluate(self, offsets: Floats) -> list[Floats]:
-        """Each monomial, (n_pairs,), of offsets (n_features, n_pairs)."""
+        """Return each monomial, (n_pairs,), of offsets (n_features, n_pairs)."""
         values = [np.ones(offsets.shape[1])]
         for earlier, coordinate in self.steps:
             values.append(values[earlier] * offsets[coordinate])
         return values
 
 
-def _sum_runs(values: Floats, counts: NDArray[np.int64]) -> Floats:
-    """Sums over consecutive runs of values, some of which may be empty."""
-    filled = counts > 0
-    totals = np.zeros(len(counts))
-    if filled.any():
-        totals[filled] = np.add.reduceat(values, np.cumsum(counts[filled]) - counts[filled])
-    return totals
-
-
 def _invert_first_row(equations: Floats) -> Floats:
-    """For each symmetric matrix A the first row of its inverse; where it has none, of its pseudo-inverse."""
+    """Return for each symmetric matrix the first row of its inverse or, if singular, pseudo-inverse."""
     values, vectors = np.linalg.eigh(equations)
     regular = values > _SINGULAR * np.maximum(values[:, -1:], np.finfo(float).tiny)
     inverse = np.where(regular, 1 / np.where(regular, values, 1.0), 0.0)

@@ -110,13 +110,7 @@ def run_fit(
     if report is None:
         options.refuse_idle("--report", **names)
     if certify is None and held_out is None:
-        options.refuse_idle(
-            "--certify or --held-out",
-            confidence=confidence,
-            limit=limit,
-            outcomes=outcomes,
-            largest_weight=largest_weight,
-        )
+        options.refuse_idle_tests(context, "--certify or --held-out")
     level, stated = options.check_confidence(confidence), options.state_columns(context)
 
     file = read_rules(rules, rule, minimize)
@@ -132,7 +126,7 @@ def run_fit(
         raise OptionError(
             "--certify finds the margin itself: leave out --margin, and margin in the rules file"
         )
-    limits = tables.parse_limits(limit, file.problem)
+    known = tables.parse_tests(context, file.problem)
 
     table, certify, held_out = open_tables(context, table, certify=certify, held_out=held_out)
     columns, guessed = tables.find_fitting_columns(table, file, stated)
@@ -156,10 +150,8 @@ def run_fit(
                     file.problem,
                     some.classes,
                     some.group_values,
-                    outcomes=outcomes,
-                    limits=limits,
-                    largest_weight=largest_weight,
-                    reading=reading,
+                    known,
+                    reading,
                 )
                 for path in (certify, held_out)
             )
@@ -307,9 +299,7 @@ def run_refit(
 
     check_outputs(output, [policy, table, rules, certify, previous], report, as_json=as_json)
     if certify is None:
-        options.refuse_idle(
-            "--certify", confidence=confidence, limit=limit, outcomes=outcomes, largest_weight=largest_weight
-        )
+        options.refuse_idle_tests(context, "--certify")
     stated = options.state_columns(context)
     table, certify = open_tables(context, table, certify=certify)
     earlier, others = bylaw.Policy.load(policy), read_other_rules(rules, rule)
@@ -330,9 +320,7 @@ def run_refit(
             problem,
             earlier.action_space.classes,
             values,
-            outcomes=outcomes,
-            limits=tables.parse_limits(limit, problem),
-            largest_weight=largest_weight,
+            tables.parse_tests(context, problem),
             previous=older,
         )
         held_ids = tables.read_ids(certify, held_columns, values)

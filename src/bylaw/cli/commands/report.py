@@ -64,15 +64,13 @@ def run_report(
 
     check_outputs(output, [policy, table, held_out, watch])
     if held_out is None:
-        options.refuse_idle(
-            "--held-out", confidence=confidence, limit=limit, outcomes=outcomes, largest_weight=largest_weight
-        )
+        options.refuse_idle_tests(context, "--held-out")
     level, reading = options.check_confidence(confidence), options.make_reading(sample, seed)
     stated = options.state_columns(context)
     table, held_out = open_tables(context, table, held_out=held_out)
     loaded = bylaw.Policy.load(policy)
     values, earlier = tables.list_group_values(loaded), tables.load_previous(previous, loaded)
-    limits = tables.parse_limits(limit, loaded.problem)
+    known = tables.parse_tests(context, loaded.problem)
     columns = tables.find_policy_columns(loaded, table, stated, previous=earlier)
     rows = tables.read_rows(table, columns, values, reading, earlier)
     tests, names = None, {"title": title, "owner": owner, "model_version": model_version}
@@ -84,11 +82,9 @@ def run_report(
             loaded.problem,
             loaded.action_space.classes,
             values,
-            outcomes=outcomes,
-            limits=limits,
-            largest_weight=largest_weight,
-            reading=reading,
-            previous=earlier,
+            known,
+            reading,
+            earlier,
         )
     if tests is None or tests.propensity_weights is None:
         tables.check_propensity_weights(rows, stated)
