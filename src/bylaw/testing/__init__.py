@@ -42,7 +42,6 @@ from bylaw.testing._reliability import (
     choose_shown_lines,
     compute_reliability,
 )
-from bylaw.testing._rule_watch import RuleWatch, Watch
 from bylaw.testing._verdicts import (
     TOLERANCE,
     RuleAudit,
@@ -54,6 +53,7 @@ from bylaw.testing._verdicts import (
     judge_estimate,
     list_hidden_rules,
 )
+from bylaw.testing._watched_rule import RuleWatch, Watch
 
 __all__ = [
     "CLOSE",

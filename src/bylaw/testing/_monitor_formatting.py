@@ -11,14 +11,14 @@ import numpy as np
 
 from bylaw._base.validation import MIN_CELL, check_min_cell
 from bylaw.errors import OptionError, install_extra
-from bylaw.testing._rule_watch import Watch
+from bylaw.language.expressions import Conditions
 from bylaw.testing._verdicts import find_hidden_cells
+from bylaw.testing._watched_rule import RuleWatch, Watch
 from bylaw.view.cards import Card, Table, bar, code, list_remarks, status
 from bylaw.view.colors import Tone
 
 if TYPE_CHECKING:
     from bylaw.testing._monitor import Monitor
-    from bylaw.testing._rule_watch import RuleWatch
 
 _MOST_RULES, _MOST_PLOTTED = 20, 4
 _ASSUMPTIONS = {
@@ -63,7 +63,14 @@ def list_shown(monitor: Monitor, min_cell: int = MIN_CELL) -> list[RuleWatch]:
 
     Rules about a group that was seen on fewer than `min_cell` rows so far, or beside one, have a status only.
     """
-    hidden = find_hidden_cells(monitor.count_cells(), check_min_cell(min_cell))
+    # Count the rows of each group so far, at least once: those of whole rounds, and those that wait for one.
+    counts: dict[Conditions, float] = {}
+    for watched, state in zip(monitor.watched, monitor.states, strict=True):
+        sizes = state.totals + (state.waiting.sum(axis=1) if state.waiting.size else 0.0)
+        for mean, size in zip(watched.hypothesis.means, sizes, strict=False):  # amounts follow the sizes
+            event = mean.event.conditions
+            counts[event] = min(float(size), counts.get(event, math.inf))
+    hidden = find_hidden_cells(counts, check_min_cell(min_cell))
     cells = [{atom.conditions for atom in expanded.rule.atoms()} for expanded in monitor.expanded]
     pairs = zip(monitor.status, cells, strict=True)
     return [one.hide(min_cell) if own & hidden else one for one, own in pairs]
