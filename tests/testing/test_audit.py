@@ -34,8 +34,8 @@ from bylaw.errors import Remedy
 from bylaw.language.parser import parse
 from bylaw.rows.outcomes import observe
 from bylaw.testing import DecidedRows, HypothesisTest
+from bylaw.testing._betting import Sample
 from bylaw.testing._hypotheses import Hypothesis, compute_p_values
-from bylaw.testing._samples import Sample
 from helpers.scored import people
 
 FIT = people(4000, 0)[0]
@@ -405,8 +405,8 @@ def test_companions_by_hand():
     test = rows.test(error() <= 0.5)
     (sample,) = test.test.samples
     assert sample.differences is not None
-    assert sample.differences.amounts.mean() == pytest.approx(predicted.mean() - companions.mean())
-    differences, amounts = sample.differences.amounts, sample.amounts - wrong.mean()
+    assert sample.differences[1].mean() == pytest.approx(predicted.mean() - companions.mean())
+    differences, amounts = sample.differences[1], sample.amounts - wrong.mean()
     eta = (amounts * differences).sum() / (differences**2).sum()
     assert 0 < eta < 1
     expected = wrong.mean() - eta * (predicted.mean() - companions.mean())
@@ -499,7 +499,7 @@ def test_gaps_with_weights_at_their_limit_are_rarely_certified():
 
     rate = selected(1).given(sex="M") - selected(1)
     many = rows(50_000, 4)
-    truth = POLICY.expected(rate, many.seen, probabilities=many.probabilities)
+    truth = POLICY.expected(rate, many.observed, probabilities=many.probabilities)
     p_values = [rows(700, 300 + seed).test(rate <= truth).p_value(0.05) for seed in range(60)]
     assert np.mean(np.array(p_values) <= 0.05) <= 0.13
 
@@ -712,7 +712,7 @@ def test_nothing_is_certified_or_violated_against_the_estimate():
     for sign in (1.0, -1.0):
         low, high = sorted((0.0, sign))
         hypothesis = Hypothesis(error() <= 0.1, (), -sign * 0.1, frozenset())
-        test = HypothesisTest(hypothesis, [Sample.of_values(sign * wrong, low, high)])
+        test = HypothesisTest(hypothesis, [Sample(np.ones(len(wrong)), sign * wrong, low, high)])
         (((kept, broken),),) = compute_p_values([test], [0.05])
         raw = test.test.p_value(sign * 0.1, 0.05, 1 if sign > 0 else -1)
         assert raw <= 0.05  # by betting alone

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from bylaw._base.typing import Value
 from bylaw._base.validation import MIN_CELL, as_name, as_scalar, check_fraction, check_positive
 from bylaw.errors import EvidenceError, OptionError, Remedy
-from bylaw.language.expressions import Conditions
 from bylaw.language.parser import Statement
 from bylaw.language.problem import ExpandedRule, Problem
 from bylaw.policy.policy import Policy
@@ -283,7 +282,7 @@ class Monitor:
                 ways = ("decisions", "probabilities")
                 earlier, now = ways if self.decided else ways[::-1]
                 raise OptionError(
-                    f"earlier rows counted by {earlier}, these would by {now}: pass decisions= always or never"
+                    f"earlier rows counted by {earlier}, these would by {now}: pass decisions always or never"
                 )
             fresh = self.columns.read(evidence, observed, decisions)
         for name, cost in fresh.select("costs").items():
@@ -469,7 +468,7 @@ class Monitor:
             the result is a frame of the same library; by default, of the first installed of pandas, polars
             and pyarrow.
         """
-        names = "rule target estimate lower upper rows e_value detector evidence status".split()
+        names = ["rule", "target", "estimate", "lower", "upper", "rows", "e_value", "detector", "evidence"]
         status = self.status
         columns: dict[str, Any] = {name: [getattr(one, name) for one in status] for name in names}
         columns["status"] = [str(one.status) for one in status]

@@ -98,9 +98,9 @@ class Events:
     def sum_rounds(self, columns: Floats) -> Floats:
         """Compute the U-statistic of each round, (2, n_rounds), over the largest number of tuples.
 
-        The first line is the sum of the products of weights, at most one; the second the sum of these products
-        times the sum of the rows' values. Columns (2 * number, n_rounds * rows) are weights in each event,
-        then these times the values. All columns are one round if rounds are batches.
+        The first line is the sum of the products of weights, at most one; the second is the sum of these
+        products times the sum of the rows' values. Columns (2 * number, n_rounds * rows) are weights in each
+        event, then these times the values. All columns are one round if rounds are batches.
         """
         rows = columns.shape[1] if self.batched else self.rows
         n = self.number
@@ -205,8 +205,8 @@ def follow_means(guess: Floats, marks: Floats, totals: Floats) -> tuple[Floats, 
     """Return guesses of means before each round, (n_events, n_rounds), with the next guess and its marks.
 
     A guess (n_events,) is the mean of the last rows of each event. It is made anew whenever an event has had
-    `_RECENT` more rows. Marks (2 * n_events,) are the totals of weights and amounts at that time, and `totals`
-    (2 * n_events, 1 + n_rounds) are those before the rounds and after each.
+    `_RECENT` more rows. Marks (2 * n_events,) are the totals of weights and amounts at that time, and
+    `totals` (2 * n_events, 1 + n_rounds) are those before the rounds and after each.
     """
     n, n_rounds = len(guess), totals.shape[1] - 1
     guesses, guess, marks = np.empty((n, n_rounds)), guess.copy(), marks.copy()

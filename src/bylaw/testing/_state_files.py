@@ -1,8 +1,8 @@
 """The state of a monitor as files: JSON, and beside it, where rows have ids, a file of these rows.
 
 The file of rows has a name of its own for each content. It is written first; the JSON that names it takes
-the place of the old one in one step, and only then the old file of rows is removed. After an interruption, the
-files hold the state before the last batch, or after it.
+the place of the old one in one step, and only then the old file of rows is removed. After an interruption,
+the files hold the state before the last batch, or after it.
 """
 
 from __future__ import annotations
@@ -258,7 +258,7 @@ def pack_rows(monitor: Monitor) -> bytes:
 
 
 def _read_rows(path: Path, digest: str, monitor: Monitor) -> None:
-    """Read ids and rows that wait; raise unless they are columns that the rules read, with possible values."""
+    """Read ids and the rows that wait, which must be columns that the rules read with possible values."""
 
     def fail(problem: str) -> NoReturn:
         raise PolicyFileError(f"{path} is {problem}. Restore it")

@@ -70,8 +70,8 @@ class WatchedRows:
             changed = _find_any(~unknown & ~_find_unknown(after) & (before != after))
             if changed.any():
                 raise EvidenceError(
-                    f"the {name} of {int(changed.sum()):,} rows differs from what was passed before, which has "
-                    "been counted. Correct the later table"
+                    f"the {name} of {int(changed.sum()):,} rows differs from what was passed before, which "
+                    "has been counted. Correct the later table"
                 )
             filled[key] = np.where(unknown, after, before)
         return WatchedRows(filled)
@@ -95,7 +95,7 @@ def _find_unknown(column: NDArray[Any]) -> Mask:
 
 def _find_any(entries: Mask) -> Mask:
     """Return which rows have any of the entries, (n_rows,)."""
-    return entries if entries.ndim == 1 else entries.any(axis=1)
+    return entries if entries.ndim == 1 else np.logical_or.reduce(entries, axis=1)
 
 
 def join_rows(parts: Sequence[WatchedRows]) -> WatchedRows:
