@@ -33,47 +33,33 @@ VERDICT_TONES: dict[Verdict, Tone] = {
 def make_audit_card(audit: Audit) -> Card:
     """Return the verdicts of an audit, worst first, each with its interval beside its bound."""
     rules = sorted(audit.shown.rules, key=lambda rule: rule.verdict.severity)[:_MOST_RULES]
-    rows = [
-        [
-            status(str(rule.verdict), VERDICT_TONES[rule.verdict]),
-            code(rule.rule),
-            _draw_interval(rule),
-            _describe_finding(rule, audit),
-        ]
-        for rule in rules
-    ]
+    rows = []
+    for rule in rules:
+        tone, chart = VERDICT_TONES[rule.verdict], None
+        if not (math.isnan(rule.estimate) or rule.reason):
+            # Draw the rate with its interval, on an axis with room for both and for the bound.
+            low, high = (-math.inf, rule.target) if rule.sense == "<=" else (rule.target, math.inf)
+            track = Track(low, high, rule.estimate, rule.lower, rule.upper)
+            scale = fit_scale((rule.lower, rule.estimate, rule.upper, rule.target))
+            title = f"{rule.estimate:.4g} beside {rule.target:.4g}"
+            chart = Cell(draw_track(title, track, scale, height=20, tone=tone, width="120"))
+        rows.append([status(str(rule.verdict), tone), code(rule.rule), chart, _describe_finding(rule, audit)])
     table = Table(("verdict", "rule", "observed, and bound", ""), rows) if rows else None
     remarks = list_remarks(len(audit.rules) - len(rows), _list_remarks(audit))
-    return Card(_write_headline(audit), [table], remarks, _write_subtitle(audit))
-
-
-def _draw_interval(rule: RuleAudit) -> Cell | None:
-    """Return a chart of a rate with its interval, on an axis with room for both and for the bound."""
-    if math.isnan(rule.estimate) or rule.reason:
-        return None
-    values = (rule.lower, rule.estimate, rule.upper, rule.target)
-    low, high = (-math.inf, rule.target) if rule.sense == "<=" else (rule.target, math.inf)
-    track = Track(low, high, rule.estimate, rule.lower, rule.upper)
-    title, tone = f"{rule.estimate:.4g} beside {rule.target:.4g}", VERDICT_TONES[rule.verdict]
-    return Cell(draw_track(title, track, fit_scale(values), height=20, tone=tone, width="120"))
-
-
-def _write_headline(audit: Audit) -> str:
-    rows = f"{audit.rows:,} rows"
-    if not audit.certificate:
-        return f"An estimate and no certificate, on {rows} on which the policy was chosen: {audit.verdict}"
-    confidence = f"{100 * audit.confidence:g} % confidence, by {audit.method}"
-    return f"Audit of {rows} at {confidence}. All rules together: {audit.verdict}"
-
-
-def _write_subtitle(audit: Audit) -> list[str]:
-    judged = sum(not rule.reason for rule in audit.rules)
-    if not audit.certificate or judged < 2:
-        return []
-    return [
-        f"Verdicts and p-values of single rules are adjusted for {judged} rules (Holm); the verdict on all "
-        "rules together needs no adjustment. Intervals are for one rule at a time."
-    ]
+    headline = (
+        f"An estimate and no certificate, on {audit.rows:,} rows on which the policy was chosen: "
+        f"{audit.verdict}"
+    )
+    if audit.certificate:
+        confidence = f"{100 * audit.confidence:g} % confidence, by {audit.method}"
+        headline = f"Audit of {audit.rows:,} rows at {confidence}. All rules together: {audit.verdict}"
+    judged, subtitle = sum(not rule.reason for rule in audit.rules), []
+    if audit.certificate and judged > 1:
+        subtitle.append(
+            f"Verdicts and p-values of single rules are adjusted for {judged} rules (Holm); the verdict on "
+            "all rules together needs no adjustment. Intervals are for one rule at a time."
+        )
+    return Card(headline, [table], remarks, subtitle)
 
 
 def _describe_finding(rule: RuleAudit, audit: Audit) -> str:
@@ -118,26 +104,20 @@ def _list_remarks(audit: Audit) -> list[str]:
     if audit.looks:
         again = "" if audit.looks == 1 else ": the confidence is that of a single look"
         remarks.append(f"look {audit.looks:,} at this policy on held-out rows{again}")
-    remarks += _list_observed(audit)
+    # State how many rows show the labels and groups that are missing on others.
+    for name, count in audit.seen_rows.items():
+        remarks.append(f"{name} was seen on {count:,} of {audit.rows:,} rows")
+    how = "a random sample of all rows" if audit.seen_at_random else "weighted by propensity_weights"
+    if audit.seen_rows and audit.certificate:
+        remarks.append(f"  rules that refer to it are judged on such rows alone, as {how}")
+    elif audit.seen_rows:
+        remarks.append(f"  rates that refer to it are prediction-powered, with such rows as {how}")
     if hidden := len(audit.hidden):
         remarks.append(
             f"{hidden} rules and groups are without numbers: they are about a group of fewer than "
             f"{audit.min_cell} rows, or beside one (min_cell=0 shows all)"
         )
     return remarks + _list_calibration(shown.reliability, audit.calibrated)
-
-
-def _list_observed(audit: Audit) -> list[str]:
-    """Return how many rows show the labels and groups that are missing on others."""
-    how = "a random sample of all rows" if audit.seen_at_random else "weighted by propensity_weights"
-    remarks = [
-        f"{name} was seen on {count:,} of {audit.rows:,} rows" for name, count in audit.seen_rows.items()
-    ]
-    if remarks and audit.certificate:
-        remarks.append(f"  rules that refer to it are judged on such rows alone, as {how}")
-    elif remarks:
-        remarks.append(f"  rates that refer to it are prediction-powered, with such rows as {how}")
-    return remarks
 
 
 def _list_calibration(lines: Sequence[Reliability], calibrated: bool) -> list[str]:
@@ -149,8 +129,22 @@ def _list_calibration(lines: Sequence[Reliability], calibrated: bool) -> list[st
         )
         if calibrated:
             advice = "the fit has tried to calibrate them: fit again with more rows, or with newer ones"
-        worst = [_describe_difference(line) for line in notable[:_MOST_COMPARISONS]]
-        return [f"probabilities that are not calibrated ({advice}):", *worst]
+        remarks = [f"probabilities that are not calibrated ({advice}):"]
+        for line in notable[:_MOST_COMPARISONS]:
+            among = f" among {line.among}" if line.among else ""
+            raw = f" ({100 * line.raw_predicted:.3g} % before calibration)"
+            text = (
+                f"  {line.of}={line.value!r}{among}: {100 * line.predicted:.3g} % predicted"
+                f"{'' if math.isnan(line.raw_predicted) else raw}, {100 * line.observed:.3g} % observed "
+                f"({line.deviations:+.1f} standard errors)"
+            )
+            if line.is_uneven:
+                text += (
+                    f", and off by {100 * line.unevenness:.3g} points on average over ten bins "
+                    f"({100 * line.expected_unevenness:.2g} by chance)"
+                )
+            remarks.append(text)
+        return remarks
     if not lines:
         return []
     most = 100 * max(line.most_unevenness for line in lines if not line.among)
@@ -162,19 +156,3 @@ def _list_calibration(lines: Sequence[Reliability], calibrated: bool) -> list[st
     return [
         f"the probabilities agree with what was observed, within {most:.2g} points on average over ten bins"
     ]
-
-
-def _describe_difference(line: Reliability) -> str:
-    among = f" among {line.among}" if line.among else ""
-    raw = f" ({100 * line.raw_predicted:.3g} % before calibration)"
-    shares = (
-        f"  {line.of}={line.value!r}{among}: {100 * line.predicted:.3g} % predicted"
-        f"{'' if math.isnan(line.raw_predicted) else raw}, {100 * line.observed:.3g} % observed "
-        f"({line.deviations:+.1f} standard errors)"
-    )
-    if not line.is_uneven:
-        return shares
-    return (
-        f"{shares}, and off by {100 * line.unevenness:.3g} points on average over ten bins "
-        f"({100 * line.expected_unevenness:.2g} by chance)"
-    )

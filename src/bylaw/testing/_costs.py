@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -188,7 +188,7 @@ def compare_scanned_costs(policy: Policy, rows: SurveyedRows) -> ScannedCosts:
 
     for rate in measured:
         combine_means(rate, classes, note)
-    task = _CostTask(policy, rows, tuple(places))
+    task = partial(_add_up_costs, policy, rows, tuple(places))
     sums = sum(rows.scan.walk(task, rows.reader.names, lambda part: int(part[0])), np.zeros(1))
     n_rows, mass, referred = sums[:3].tolist()
     means = sums[3:].reshape(3, -1) / mass
@@ -199,40 +199,37 @@ def compare_scanned_costs(policy: Policy, rows: SurveyedRows) -> ScannedCosts:
     return ScannedCosts(int(n_rows), Costs(*map(measure, means)), referred / mass)
 
 
-@dataclass(frozen=True)
-class _CostTask:
-    """A task that adds up costs over a partition."""
+def _add_up_costs(
+    policy: Policy, rows: SurveyedRows, rates: Sequence[Rate], partition: int, batches: Iterator[Any]
+) -> Floats | None:
+    """Return sums over a partition: the number of rows, their weight, the referred weight, and the rates.
 
-    policy: Policy
-    rows: SurveyedRows
-    rates: Sequence[Rate]
-
-    def __call__(self, partition: int, batches: Iterator[Any]) -> Floats | None:
-        parts = [self._add_up(batch) for batch in batches if len(batch)]
-        return np.sum(parts, axis=0) if parts else None
-
-    def _add_up(self, batch: Any) -> Floats:
-        """Return the number of rows, their weight, the referred weight, and the sums of rates.
-
-        There is a sum of each rate with your model, then without rules, then with rules.
-        """
-        reader, policy = self.rows.reader, self.policy
-        evidence = reader.read(batch).with_columns(margins=self.rows.margins)
+    There is a sum of each rate with your model, then without rules, then with rules.
+    """
+    reader, parts = rows.reader, list[Floats]()
+    for batch in batches:
+        if not len(batch):
+            continue
+        evidence = reader.read(batch).with_columns(margins=rows.margins)
         mass = float(evidence.row_weights.sum())
         if not mass:
-            return np.array([len(batch), *[0.0] * (2 + 3 * len(self.rates))])
+            parts.append(np.array([len(batch), *[0.0] * (2 + 3 * len(rates))]))
+            continue
         observed: RowData = evidence
         if reader.observes:
-            observed = reader.observe(evidence).with_columns(margins=self.rows.observed_margins)
+            observed = reader.observe(evidence).with_columns(margins=rows.observed_margins)
         without = find_without_rules(policy, policy.calibrate(evidence))
-        model = decide_as_model(policy.problem, evidence, policy.frequencies)
-        decisions = model, without, policy.probabilities(evidence)
+        model, after = (
+            decide_as_model(policy.problem, evidence, policy.frequencies),
+            policy.probabilities(evidence),
+        )
         sums = [
             math.nan
             if part is None
             else evidence.row_weights @ compute_row_rates(rate, observed, part, policy.action_space)
-            for part in decisions
-            for rate in self.rates
+            for part in (model, without, after)
+            for rate in rates
         ]
-        referred = mass * measure_referred(decisions[-1], policy.action_space, evidence)
-        return np.array([len(batch), mass, referred, *sums])
+        referred = mass * measure_referred(after, policy.action_space, evidence)
+        parts.append(np.array([len(batch), mass, referred, *sums]))
+    return np.sum(parts, axis=0) if parts else None
