@@ -635,7 +635,7 @@ def test_bad_calibration_is_said():
     ("options", "message"),
     [
         ({"confidence": 95}, "between 0 and 1"),
-        ({"method": "guess"}, "there is no method 'guess'"),
+        ({"method": "guess"}, "method must be one of"),
         ({"fitted_rows": "yes"}, "fitted_rows must be"),
         ({"labels": Y[:-1]}, "5999 rows"),
         ({"labels": Y + 5}, "is not a class"),

@@ -65,7 +65,7 @@ def select_maps(
     """Return the map, or the maps, for rows of probabilities (n_rows, K).
 
     `codes` (n_rows,) are the cells that were observed, -1 where none was, and `known` has codes of the
-    attributes whose values may have maps of their own. There is no map where the probabilities are better
+    attributes whose values may have maps of their own. No map is fitted where the probabilities are better
     left as they are. The method is "auto" or one of `METHODS`.
     """
     seen = np.flatnonzero((codes >= 0) & (weights > 0))
@@ -509,7 +509,15 @@ def fit_calibration(
     together = {name for names in evidence.groups if isinstance(names, tuple) for name in names}
     hidden = [name for name in evidence.hidden_groups if name in observed and name not in together]
     groups = {name: observed[name] for name in hidden if attributes is None or name in attributes}
-    return _fit(evidence, observed.get(LABEL), groups, weights, method, attributes or ())
+    labels = observed.get(LABEL)
+    named = {"labels": labels, **{f"groups[{name!r}]": codes for name, codes in groups.items()}}
+    for what, codes in named.items() if method != "auto" else ():
+        if codes is not None and len(np.unique(codes[codes >= 0])) < 2:
+            raise EvidenceError(
+                f"calibrate={method!r} learns from rows of at least two kinds, and {what} has one: leave out "
+                "calibrate, or pass more rows"
+            )
+    return _fit(evidence, labels, groups, weights, method, attributes or ())
 
 
 def _fit(
@@ -525,12 +533,10 @@ def _fit(
     known = {name: group.codes for name, group in evidence.known_groups.items() if name in by}
     chosen = Selected(None)
     if labels is not None:
-        _check_seen(labels, method, "labels")
         chosen = select_maps(evidence.probabilities, labels, weights, known, method)
     group_maps, joint_maps = {}, {}
     for name, codes in groups.items():
         hidden = evidence.hidden_groups[name]
-        _check_seen(codes, method, f"groups[{name!r}]")
         found = select_maps(hidden.probabilities, codes, weights, {}, method).pooled
         if found is not None:
             group_maps[name] = GroupMap(hidden.values, found)
@@ -545,11 +551,3 @@ def _fit(
     values = () if chosen.by is None else evidence.groups[chosen.by].values
     by_value = {values[code]: found for code, found in chosen.maps.items()}
     return Calibration(evidence.classes, chosen.pooled, chosen.by, by_value, group_maps, joint_maps)
-
-
-def _check_seen(codes: Codes, method: str, what: str) -> None:
-    if method != "auto" and len(np.unique(codes[codes >= 0])) < 2:
-        raise EvidenceError(
-            f"calibrate={method!r} learns from rows of at least two kinds, and {what} has one: leave out "
-            "calibrate, or pass more rows"
-        )

@@ -20,7 +20,6 @@ slope, so that all parameters are of order one; biases are near those that fit b
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -77,10 +76,6 @@ class CalibrationMap:
             array = array if array.size else np.zeros((len(self.bias), 0))
             object.__setattr__(self, name, own(array, array))
 
-    @property
-    def n_cells(self) -> int:
-        return len(self.bias)
-
     def apply(self, probabilities: Floats) -> Floats:
         """Return calibrated probabilities.
 
@@ -94,7 +89,7 @@ class CalibrationMap:
             never zero; the same for a row in any batch.
         """
         calibrated = np.empty(probabilities.shape)
-        logs = np.zeros((self.n_cells, _TILE))
+        logs = np.zeros((len(self.bias), _TILE))
         for start in range(0, len(probabilities), _TILE):
             rows = slice(start, min(start + _TILE, len(probabilities)))
             width = rows.stop - start
@@ -219,11 +214,6 @@ class Design:
     centre: Floats  # (n_free,)
     ridge: Floats  # (n_free,)
     lower: Floats  # (n_free,)
-
-    @cached_property
-    def transposed(self) -> sparse.csr_array:
-        """(n_free, K * Q)."""
-        return sparse.csr_array(self.basis.T)
 
     def features(self, logs: Floats) -> Floats:
         """Return features, (K, Q, n_rows), of tempered logarithms (K, n_rows).
@@ -376,7 +366,7 @@ class Loss:
         away = theta - self.design.centre
         value += 0.5 * float(self.design.ridge @ away**2)
         slopes = (self.features @ excess[:, :, None])[:, :, 0]
-        gradient = self.design.transposed @ slopes.ravel() + self.design.ridge * away
+        gradient = self.design.basis.T @ slopes.ravel() + self.design.ridge * away
         return value / len(rows), gradient / len(rows), scores
 
     def hessian(self, shares: Floats) -> Floats:
@@ -389,7 +379,7 @@ class Loss:
         spread = weighted @ (self.features * roots).swapaxes(1, 2)  # (K, Q, Q)
         blocks = total.reshape(K, -1, K, spread.shape[1])
         blocks[np.arange(K), :, np.arange(K)] += spread
-        curved = self.design.transposed @ (self.design.transposed @ total).T
+        curved = self.design.basis.T @ (self.design.basis.T @ total).T
         curved[np.diag_indices_from(curved)] += self.design.ridge + _ROUNDING * (1 + np.trace(curved))
         return curved / n_rows
 

@@ -28,9 +28,9 @@ from bylaw.program.row_rates import compute_group_rates, warn_of_missing_groups
 from bylaw.rows.arrays import check_alignment, make_frame
 from bylaw.rows.evidence import KNOWN, Evidence, Limits, RowData, encode_values
 from bylaw.rows.outcomes import ObservedRows, observe
-from bylaw.testing._audit_formatting import make_audit_card
 from bylaw.testing._confidence_bounds import METHODS
 from bylaw.testing._costs import Costs, add_changes, compare_costs, is_observed, list_costs
+from bylaw.testing._formatting import make_audit_card
 from bylaw.testing._hypotheses import DecidedRows, check_limits, check_weight
 from bylaw.testing._reliability import Reliability, choose_shown_lines, compute_reliability
 from bylaw.testing._verdicts import (
@@ -93,7 +93,7 @@ class Audit:
         the number of rows from which text, HTML and `to_dict` show numbers of a group.
     hidden : frozenset of str
         the single rules and groups that are about smaller ones, or beside one. Their numbers are in `rules`
-        and `to_frame`, for whoever has the rows anyway.
+        and `to_frame`, which are for readers who have the rows anyway.
     calibrated : bool
         whether the fit calibrated the probabilities, or compared ways to do so and found none better.
     cost_without_rules : float
@@ -161,7 +161,7 @@ class Audit:
         if not (self.rules and self.certificate) or worst is Verdict.VIOLATED:
             return worst
         p_values = [rule.p_value for rule in self.rules]
-        passed = all(p <= 1 - self.confidence for p in p_values)  # nan is no pass
+        passed = all(p <= 1 - self.confidence for p in p_values)  # nan does not pass
         return Verdict.CERTIFIED if passed else Verdict.UNDECIDED
 
     def to_frame(self, like: Any = None) -> Any:
@@ -180,7 +180,7 @@ class Audit:
         return make_frame({**columns, "verdict": [str(rule.verdict) for rule in self.rules]}, like)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON; unknown numbers are None, and so are those about small groups."""
+        """Return plain values for JSON; unknown numbers and those about small groups become None."""
         left_out, shown = ("rules", "reliability", "hidden"), self.shown
         fields = {name: value for name, value in vars(self).items() if name not in left_out}
         rules = [
@@ -188,7 +188,7 @@ class Audit:
             for rule in shown.rules
         ]
         lines = [line._asdict() for line in shown.reliability]
-        fields["seen_rows"], fields["group_rates"] = dict(self.seen_rows), dict(shown.group_rates)
+        fields["group_rates"] = shown.group_rates
         return to_plain({"verdict": str(self.verdict), **fields, "rules": rules, "reliability": lines})
 
     def __repr__(self) -> str:
@@ -247,10 +247,10 @@ def audit(
         more rows without labels, which narrow the bounds of rules that refer to labels
         (prediction-powered inference).
     outcomes : dict, optional
-        {name: array of shape (n_rows, n_actions)}: what the costs in `custom(name)` turned out to be. Those
-        of the evidence are predictions: without outcomes, a rule on them is not judged, and its estimate is
-        the predicted rate. "known" in place of an array states that a cost does not depend on what turns
-        out, as in a price list. Rows that lack a value (NaN) are left out for the rules that refer to
+        {name: array of shape (n_rows, n_actions)}: the observed costs in `custom(name)`. Those of
+        the evidence are predictions: without outcomes, a rule on them is not judged, and its estimate is
+        the predicted rate. "known" in place of an array states that a cost does not depend on outcomes,
+        as in a price list. Rows that lack a value (NaN) are left out for the rules that refer to
         it. With `decisions`, only those of the decisions that were taken are needed; the costs of your model
         and without rules are not known then (nan).
     limits : dict, optional
@@ -306,7 +306,7 @@ def audit(
             "audited by its own method, classifier.audit(X, y)"
         )
     if method not in METHODS:
-        raise OptionError(f"there is no method {method!r}; choose one of {list(METHODS)}")
+        raise OptionError(f"method must be one of {list(METHODS)}, got {method!r}")
     delta, min_cell = 1 - check_fraction(confidence, "confidence"), check_min_cell(min_cell)
     rows = attach_observed(
         evidence,

@@ -66,7 +66,7 @@ class Sample:
 
     @property
     def mean(self) -> float:
-        """Mean of the values; nan if there is no row."""
+        """Mean of the values; nan without rows."""
         total = float(self.sizes.sum())
         return float(self.amounts.sum()) / total if total else math.nan
 
@@ -107,7 +107,7 @@ class CountedRows:
 
     @classmethod
     def find(cls, table: Floats, low: float, high: float) -> CountedRows | None:
-        """Return the counted rows of a table of sizes and amounts (n_rows, 2); None if there are none.
+        """Return the counted rows of a table of sizes and amounts (n_rows, 2); None if no row is counted.
 
         At least one row is not counted.
         """
@@ -202,12 +202,7 @@ class Targets(NamedTuple):
 class BettingTest:
     """Tests and bounds of the sum of the samples' means, for rows in random order.
 
-    Parameters
-    ----------
-    samples : sequence of Sample
-        of the same rows, one for each event.
-    disjoint : bool
-        no row is in two of the events.
+    There is one sample for each event, of the same rows; if the events are disjoint, no row is in two.
     """
 
     def __init__(self, samples: Sequence[Sample], disjoint: bool) -> None:

@@ -18,7 +18,6 @@ from bylaw.testing._betting import MOST_EVENTS, BettingTest, Sample
 
 _PRECISION = 1e-7  # of bounds, in units of the range
 _ROUNDING = 1e-9
-_FEWEST = 1e-300  # a p-value
 
 
 class NotBinaryError(OptionError):
@@ -28,11 +27,8 @@ class NotBinaryError(OptionError):
 class FixedSizeTest:
     """One sample of rows that count alike, by the tail of a distribution.
 
-    Parameters
-    ----------
-    sample : Sample
-    method : "hoeffding_bentkus" or "clopper_pearson"
-        the smaller of Hoeffding's and Bentkus' bounds, or the binomial tail, for values that are one of two.
+    The tail is the smaller of Hoeffding's and Bentkus' bounds ("hoeffding_bentkus"), or that of the binomial
+    distribution, for values that are one of two ("clopper_pearson").
     """
 
     def __init__(self, sample: Sample, method: str) -> None:
@@ -112,7 +108,7 @@ class SeparateTests:
 
         if not holds(1.0):
             return 1.0
-        low, high = math.log(_FEWEST), 0.0
+        low, high = math.log(1e-300), 0.0
         while high - low > 1e-3:
             middle = (low + high) / 2
             low, high = (low, middle) if holds(math.exp(middle)) else (middle, high)
@@ -125,16 +121,10 @@ METHODS = ("betting", "hoeffding_bentkus", "clopper_pearson")
 
 
 def make_test(samples: Sequence[Sample], method: str, disjoint: bool) -> Test:
-    """Return a test of the sum of the samples' means.
+    """Return a test of the sum of the samples' means, by one of `METHODS`.
 
-    Parameters
-    ----------
-    samples : sequence of Sample
-        of the same rows in random order, each with a row of its event.
-    method : str
-        one of `METHODS`.
-    disjoint : bool
-        no row is in two of the events.
+    Samples are of the same rows in random order, each with a row of its event. If the events are `disjoint`,
+    no row is in two.
     """
     if method == "betting" and len(samples) <= MOST_EVENTS:
         # Where all rows are counted, the player of `CountedRows` is the binomial test.

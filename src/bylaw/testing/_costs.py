@@ -43,7 +43,7 @@ class Costs(NamedTuple):
 
 
 def measure_referred(probabilities: Floats, space: ActionSpace, rows: RowData) -> float:
-    """Return the weighted share of decisions that are rejections or other options; nan if there are none.
+    """Return the weighted share of decisions that are rejections or other options; nan if all are labels.
 
     They do not count as errors, so that an error decreases with this share. `probabilities` are
     (n_rows, n_actions).
@@ -96,24 +96,20 @@ def compare_costs(
 ) -> Costs:
     """Compute the cost with your model, without rules and with rules, with random decisions averaged out.
 
+    Costs are observed ones where labels are given, and otherwise those that the probabilities predict; see
+    `is_observed`. They are nan where no row meets the conditions of the rate, and without rules where only a
+    solver finds these decisions: the objective is a ratio, or the rate of the worst group.
+
     Parameters
     ----------
     policy : Policy
     rows : ObservedRows
-        from `observe(evidence)`: the costs are observed ones where labels are given, and
-        otherwise those that the probabilities predict; see `is_observed`.
+        from `observe(evidence)`.
     rate : Rate or Worst, optional
-        another rate than the one that the policy minimises.
-    probabilities : array of shape (n_rows, n_actions), optional
-        of the decisions with rules; by default the policy's own.
-    model, without_rules : array of shape (n_rows, n_actions), optional
-        of the decisions of your model and of those without rules, where they are at hand.
-
-    Returns
-    -------
-    Costs
-        nan where no row meets the conditions of the rate, and without rules where only a solver finds these
-        decisions: the objective is a ratio, or the rate of the worst group.
+        another rate than the one that the policy minimizes.
+    probabilities, model, without_rules : array of shape (n_rows, n_actions), optional
+        of the decisions with rules, of your model and without rules, if they are known; by default, they are
+        computed.
 
     Examples
     --------
@@ -164,15 +160,7 @@ class ScannedCosts(NamedTuple):
 def compare_scanned_costs(policy: Policy, rows: SurveyedRows) -> ScannedCosts:
     """Compute the costs in one pass over all rows, as `compare_costs` does of rows in memory.
 
-    Parameters
-    ----------
-    policy : Policy
-    rows : SurveyedRows
-        from `scan(...).survey(policy.problem)`: the costs are observed ones if there are labels.
-
-    Returns
-    -------
-    ScannedCosts
+    The rows are from `scan(...).survey(policy.problem)`. Costs are observed ones if there are labels.
     """
     classes, objective = policy.action_space.classes, policy.problem.minimize
     observed: RowData = rows.evidence if rows.observed is None else rows.observed
@@ -212,17 +200,12 @@ def _add_up_costs(
             continue
         evidence = reader.read(batch).with_columns(margins=rows.margins)
         mass = float(evidence.row_weights.sum())
-        if not mass:
-            parts.append(np.array([len(batch), *[0.0] * (2 + 3 * len(rates))]))
-            continue
         observed: RowData = evidence
         if reader.observes:
             observed = reader.observe(evidence).with_columns(margins=rows.observed_margins)
         without = find_without_rules(policy, policy.calibrate(evidence))
-        model, after = (
-            decide_as_model(policy.problem, evidence, policy.frequencies),
-            policy.probabilities(evidence),
-        )
+        model = decide_as_model(policy.problem, evidence, policy.frequencies)
+        after = policy.probabilities(evidence)
         sums = [
             math.nan
             if part is None
@@ -230,6 +213,6 @@ def _add_up_costs(
             for part in (model, without, after)
             for rate in rates
         ]
-        referred = mass * measure_referred(after, policy.action_space, evidence)
+        referred = mass and mass * measure_referred(after, policy.action_space, evidence)
         parts.append(np.array([len(batch), mass, referred, *sums]))
     return np.sum(parts, axis=0) if parts else None

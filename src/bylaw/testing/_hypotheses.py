@@ -54,25 +54,13 @@ class Mean(NamedTuple):
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """The statement of a rule that a sum of conditional means and a constant is at most zero.
-
-    Attributes
-    ----------
-    rule : Rule
-    means : tuple of Mean
-        one for each event, with the limits of its values.
-    constant : float
-    needs : frozenset of str
-        the attributes, "label" and costs that a row must show to be counted.
-    of_ratio : bool
-        True if a rule a <= level * b is stated as a / b - level <= 0 instead of a - level * b <= 0.
-    """
+    """The statement of a rule that a sum of conditional means and a constant is at most zero."""
 
     rule: Rule
-    means: tuple[Mean, ...]
+    means: tuple[Mean, ...]  # one for each event, with the limits of its values
     constant: float
-    needs: frozenset[str]
-    of_ratio: bool = False
+    needs: frozenset[str]  # the attributes, "label" and costs that a row must show to be counted
+    of_ratio: bool = False  # a rule a <= level * b is stated as a / b - level <= 0, not a - level * b <= 0
 
     @classmethod
     def of(cls, rule: Rule, space: ActionSpace, limits: Limits) -> Hypothesis:
@@ -134,15 +122,9 @@ class Hypothesis:
 
 
 class HypothesisTest:
-    """A test of a hypothesis by samples of independent rows.
+    """A test of a hypothesis by samples of independent rows, by one of `METHODS`.
 
-    Parameters
-    ----------
-    hypothesis : Hypothesis
-    samples : sequence of Sample
-        one for each mean, of the same rows in random order.
-    method : str
-        one of `METHODS`.
+    There is one sample for each mean, of the same rows in random order.
     """
 
     def __init__(self, hypothesis: Hypothesis, samples: Sequence[Sample], method: str = "betting") -> None:
@@ -215,33 +197,19 @@ class Untestable(NamedTuple):
 class DecidedRows:
     """Rows as observed, and the probabilities of their decisions.
 
-    Attributes
-    ----------
-    observed : RowData
-        a rule is tested on the rows that show everything that it refers to.
-    probabilities : array of shape (n_rows, n_actions)
-    space : ActionSpace
-    labelled : bool
-        whether labels are observed.
-    unlabelled : DecidedRows or None
-        more rows, without labels. They sharpen rates that refer to labels or hidden groups
-        (prediction-powered inference): each labeled row is joined by an equal number of them, its companions.
-    limits : dict
-        {name: (least, most)} of costs in `custom(name)`.
-    largest_weight : float or None
-        the largest weight that any row of the population can have.
-    estimated : bool
-        True if rates are estimated and not tested, so that the range of weights does not matter.
+    A rule is tested on the rows that show everything that it refers to. Rows without labels sharpen rates
+    that refer to labels or hidden groups (prediction-powered inference): each labeled row is joined by an
+    equal number of them, its companions.
     """
 
     observed: RowData
-    probabilities: Floats
+    probabilities: Floats  # (n_rows, n_actions)
     space: ActionSpace
-    labelled: bool
-    unlabelled: DecidedRows | None = None
-    limits: Limits = field(default_factory=dict)
-    largest_weight: float | None = None
-    estimated: bool = False
+    labelled: bool  # whether labels are observed
+    unlabelled: DecidedRows | None = None  # more rows, without labels
+    limits: Limits = field(default_factory=dict)  # of costs in `custom`
+    largest_weight: float | None = None  # that any row of the population can have
+    estimated: bool = False  # rates are estimated and not tested, so that the range of weights is irrelevant
 
     @property
     def randomized(self) -> bool:
@@ -266,7 +234,7 @@ class DecidedRows:
             groups = ((self.observed.groups.get(name), value) for name, value in event)
             impossible = any(group is not None and value not in group.values for group, value in groups)
             if impossible or not self._find_members(event).any():
-                return Untestable(f"there is no row with {format_conditions(event)}")
+                return Untestable(f"no row with {format_conditions(event)} was observed")
             sample = self._sample(mean)
             if sample.sizes.sum() <= NEVER:
                 return Untestable(describe_vacuous(mean.event))

@@ -24,8 +24,8 @@ from bylaw.policy.sampling import hash_ids
 from bylaw.rows.arrays import as_vector, check_alignment, make_frame
 from bylaw.rows.evidence import Evidence, Limits, as_evidence
 from bylaw.testing._costs import add_changes
+from bylaw.testing._formatting import list_shown, make_monitor_card, plot_monitor
 from bylaw.testing._hypotheses import DecidedRows, check_limits
-from bylaw.testing._monitor_formatting import list_shown, make_monitor_card, plot_monitor
 from bylaw.testing._verdicts import to_plain
 from bylaw.testing._watched_rows import (
     UNKNOWN,
@@ -230,7 +230,7 @@ class Monitor:
         decisions : array, optional
             what was decided, as in `audit`; by default, the probabilities of the policy count.
         outcomes : dict, optional
-            what costs in `custom(name)` turned out to be, as in `audit`.
+            the observed costs in `custom(name)`, as in `audit`.
         batch : str, optional
             a name of these rows, such as a date, within which they are compared. A batch of a name that was
             counted before is not counted again.
@@ -239,7 +239,7 @@ class Monitor:
         -----
         GuaranteeWarning
             when rows without a name of their batch are sorted by a group, the label or the decision:
-            neighbours are compared.
+            neighbors are compared.
         """
         with self._lock:
             if batch is not None and as_name(batch, "batch", OptionError) in self.batches:
@@ -476,9 +476,9 @@ class Monitor:
         return make_frame(columns, like)
 
     def to_dict(self, min_cell: int = MIN_CELL) -> dict[str, Any]:
-        """Return plain values for JSON; unknown numbers are None.
+        """Return plain values for JSON; unknown numbers become None.
 
-        So are those about groups that were observed on fewer than `min_cell` rows.
+        So do those about groups that were observed on fewer than `min_cell` rows.
 
         Parameters
         ----------

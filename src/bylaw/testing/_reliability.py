@@ -92,16 +92,8 @@ class ReliabilityBin(NamedTuple):
 def compute_reliability(evidence: Evidence, seen: ObservedRows, labelled: bool) -> tuple[Reliability, ...]:
     """Compare predicted and observed shares of everything that had probabilities and was then observed.
 
-    Each is compared on the rows that show it.
-
-    Parameters
-    ----------
-    evidence : Evidence
-        with the predicted probabilities; where they are calibrated, those before are compared, too.
-    seen : ObservedRows
-        the same rows as observed.
-    labelled : bool
-        whether the labels of `seen` were observed.
+    Each is compared on the rows that show it. Where the probabilities of the evidence are calibrated, those
+    before are compared, too. `seen` are the same rows as observed, with labels if they are `labelled`.
     """
     lines = _list_lines(evidence, seen, labelled)
     if not isinstance(evidence, CalibratedEvidence):
@@ -164,18 +156,8 @@ def bin_confidence(evidence: Evidence, seen: ObservedRows) -> list[ReliabilityBi
 def bin_probabilities(chance: Floats, hit: Floats, weights: Floats) -> list[ReliabilityBin]:
     """Return predicted and observed shares in ten bins of equal size, by increasing probability.
 
-    Parameters
-    ----------
-    chance : array of shape (n_rows,)
-        predicted probabilities.
-    hit : array of shape (n_rows,)
-        1 where it came true, 0 elsewhere.
-    weights : array of shape (n_rows,)
-
-    Returns
-    -------
-    list of ReliabilityBin
-        without those whose rows have no weight.
+    `chance` (n_rows,) are predicted probabilities, and `hit` (n_rows,) is 1 where they came true and 0
+    elsewhere. Bins whose rows have no weight are left out.
 
     Examples
     --------
@@ -186,12 +168,12 @@ def bin_probabilities(chance: Floats, hit: Floats, weights: Floats) -> list[Reli
     """
     total = float(weights.sum())
     parts = np.array_split(np.argsort(chance, kind="stable"), min(_BINS, len(chance)))
-    return [
-        ReliabilityBin(predicted, observed, float(weights[part].sum()) / total, deviations, error)
-        for part in parts
-        if weights[part].sum() > 0
-        for predicted, observed, deviations, error in [_deviate(chance[part], hit[part], weights[part])]
-    ]
+    bins = []
+    for part in parts:
+        if (mass := float(weights[part].sum())) > 0:
+            predicted, observed, *distance = _deviate(chance[part], hit[part], weights[part])
+            bins.append(ReliabilityBin(predicted, observed, mass / total, *distance))
+    return bins
 
 
 def _deviate(chance: Floats, hit: Floats, weights: Floats) -> tuple[float, float, float, float]:

@@ -75,7 +75,7 @@ class Events:
 
     @property
     def rows(self) -> int:
-        """The number of rows of a round that is no batch."""
+        """The number of rows of a round, unless rounds are batches."""
         if self.number == 1:
             return 1
         return _ROWS if self.number == 2 else _ROWS_PER_EVENT * self.number
@@ -114,7 +114,7 @@ class Events:
             # Add one event after the other: a reduction may depend on the number of rounds.
             sums = np.stack([weights.prod(axis=0), np.add.accumulate(amounts * others)[-1]])
         if n == 2 and not self.disjoint:
-            a, b, y, z = columns  # a row is no pair with itself
+            a, b, y, z = columns  # a row must not be paired with itself
             sums = sums - self.sum_columns(np.stack([a * b, y * b + z * a]))
         most = sums[0].copy() if self.batched and self.fills_tuples else self._count_tuples(rows)
         return np.divide(sums, most, out=np.zeros_like(sums), where=np.asarray(most) > 0)
@@ -154,14 +154,9 @@ class Events:
     def find_factors(self, columns: Floats, sums: Floats, constant: float, guess: Floats) -> Floats:
         """Compute by what the money on each alternative is multiplied, (n_alternatives, n_rounds).
 
-        Parameters
-        ----------
-        columns : (2 * number, n_rounds * rows)
-        sums : their U-statistics
-        constant : float
-            c of the rule.
-        guess : (number, n_rounds)
-            a mean for each event, from earlier rounds; read only where `guesses` is true.
+        `sums` are the U-statistics of the columns (2 * number, n_rounds * rows), and `constant` is c of the
+        rule. `guess` (number, n_rounds) is a mean for each event, from earlier rounds; it is read only where
+        `guesses` is true.
         """
         if self.batched or not (self.number == 1 or self.guesses):
             payments = (sums[1] + constant * sums[0]) / self.find_largest_loss(constant)

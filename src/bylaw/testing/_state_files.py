@@ -26,6 +26,7 @@ from bylaw.language.parser import renew_text
 from bylaw.policy.policy import Policy
 from bylaw.policy.serialization import compute_digest
 from bylaw.testing._rounds import Events
+from bylaw.testing._verdicts import to_plain
 from bylaw.testing._watched_rows import UNKNOWN, WatchedRows
 from bylaw.testing._watched_rule import Point, RuleState, WatchedRule
 from bylaw.testing._wealth import N_ALTERNATIVES, Wealth
@@ -67,32 +68,22 @@ def state_to_dict(monitor: Monitor) -> dict[str, Any]:
         parts = {"rule": str(rule.hypothesis.rule), **vars(state), **vars(state.wealth)}
         left_out = ["wealth", *(() if state.wealth.rounds else _MONEY)]
         left_out += [] if state.guess.size else ["guess", "marks"]
-        watched.append({name: _encode(part) for name, part in parts.items() if name not in left_out})
-    return {
+        watched.append({name: part for name, part in parts.items() if name not in left_out})
+    content = {
         "policy": monitor.policy.digest,
         "ever": monitor.ever,
         "run_length": monitor.run_length,
         "unit": monitor.unit,
-        "limits": _encode(monitor.limits),
+        "limits": monitor.limits,
         "rules": None if own else [str(rule) for rule in monitor.problem.rules],
-        "groups": _encode(monitor.groups),
+        "groups": monitor.groups,
         "rows": monitor.rows,
         "decided": monitor.decided,
-        "batches": _encode(monitor.batches),
-        "log": _encode(monitor.log),
+        "batches": monitor.batches,
+        "log": monitor.log,
         "watched": watched,
     }
-
-
-def _encode(value: Any) -> Any:
-    """Return plain values for JSON; numbers that are not finite are None."""
-    if isinstance(value, dict):
-        return {name: _encode(item) for name, item in value.items()}
-    if isinstance(value, np.ndarray):
-        return value.tolist() if value.size else []
-    if isinstance(value, tuple):
-        return [_encode(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return to_plain(content)
 
 
 def load_state(path: Path, policy: Policy) -> Monitor:

@@ -79,7 +79,7 @@ class Verdict(StrEnum):
 
 
 def find_worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """Return the worst of these verdicts; `UNJUDGED` if there are none."""
+    """Return the worst of these verdicts; `UNJUDGED` if there is not any."""
     return min(verdicts, key=lambda verdict: verdict.severity, default=Verdict.UNJUDGED)
 
 
@@ -162,15 +162,8 @@ def describe_rule(
 ) -> RuleAudit:
     """Return a rule with its target and the estimate of its rate or ratio, without a verdict.
 
-    Parameters
-    ----------
-    rule : Rule
-    excess : float
-        the estimate of `rule.excess`, the rate that must be at most zero; nan if there is none.
-    rows : float
-        the effective sample size of the estimate.
-    factor : float
-        the estimate of `rule.factor`, if it has one.
+    `excess` and `factor` are estimates of `rule.excess`, the rate that must be at most zero, and of
+    `rule.factor`; nan if there is none. `rows` is the effective sample size.
     """
     distance = excess if rule.sense == "<=" else -excess
     if rule.factor is None:
@@ -391,15 +384,9 @@ def bound_ratio(
 ) -> tuple[float, float]:
     """Return a lower and an upper bound of the ratio that a rule bounds; infinite if the rows leave it open.
 
-    Parameters
-    ----------
-    rule : Rule
-        a <= level * b or a >= level * b, where b is at least zero.
-    estimate, factor : float
-        estimates of a / b and of b.
-    bound_excess : callable
-        returns a lower and an upper bound of the excess of the rule at another level, each right with the
-        probability that the bounds of the ratio have.
+    The rule is a <= level * b or a >= level * b, where b is at least zero, and a / b and b have these
+    estimates. `bound_excess` returns a lower and an upper bound of the excess of the rule at another level,
+    each right with the probability that the bounds of the ratio have.
     """
     if not math.isfinite(estimate):
         return -math.inf, math.inf
@@ -437,9 +424,11 @@ def _search_level(overshoot: Callable[[float], float], start: float, unit: float
 
 
 def to_plain(value: Any) -> Any:
-    """Return dicts, lists and values for JSON; numbers that are not finite are None."""
-    if isinstance(value, dict):
+    """Return dicts, lists and values for JSON; numbers that are not finite become null."""
+    if isinstance(value, Mapping):
         return {key: to_plain(item) for key, item in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [to_plain(item) for item in value]
+    if isinstance(value, np.ndarray):
+        return value.tolist() if value.size else []
     return None if isinstance(value, float) and not math.isfinite(value) else value
