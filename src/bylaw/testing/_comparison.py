@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from bylaw._base.small_cells import choose_shown
 from bylaw._base.typing import Floats, Value
 from bylaw._base.validation import MIN_CELL
 from bylaw.errors import EvidenceError
@@ -19,7 +17,7 @@ from bylaw.program.row_rates import has_rows, measure_factor, measure_rate
 from bylaw.rows.evidence import Evidence, as_evidence
 from bylaw.rows.outcomes import ObservedRows, observe
 from bylaw.testing._costs import is_observed, measure_referred
-from bylaw.testing._verdicts import RuleAudit, describe_rule, to_plain
+from bylaw.testing._verdicts import RuleAudit, describe_rule, find_hidden_cells, to_plain
 
 
 class ComparedRule(NamedTuple):
@@ -67,11 +65,9 @@ class Comparison:
 
     def list_shown_groups(self, min_cell: int = MIN_CELL) -> list[GroupChange]:
         """Return the groups that have enough rows to be shown."""
-        shown: list[GroupChange] = []
-        for attribute in dict.fromkeys(one.attribute for one in self.by_group):
-            own = [one for one in self.by_group if one.attribute == attribute]
-            shown += itertools.compress(own, choose_shown([one.rows * self.rows for one in own], min_cell))
-        return shown
+        counts = {((one.attribute, one.value),): one.rows * self.rows for one in self.by_group}
+        hidden = find_hidden_cells(counts, min_cell)
+        return [one for one in self.by_group if ((one.attribute, one.value),) not in hidden]
 
     def to_dict(self, min_cell: int = MIN_CELL) -> dict[str, Any]:
         """Return plain values for JSON, without groups of fewer than `min_cell` rows; nan becomes None."""

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bylaw._base.small_cells import choose_shown
 from bylaw._base.typing import Floats, Value
 from bylaw.calibration.calibration import CalibratedEvidence
 from bylaw.language.expressions import LABEL, Conditions
 from bylaw.rows.evidence import Evidence
 from bylaw.rows.outcomes import ObservedRows
+from bylaw.testing._verdicts import find_hidden_cells
 
 _BINS = 10
 NOTABLE = 3.0  # standard errors, which chance hardly explains
@@ -107,16 +107,7 @@ def compute_reliability(evidence: Evidence, seen: ObservedRows, labelled: bool) 
 
 def choose_shown_lines(lines: Sequence[Reliability], min_cell: int) -> tuple[Reliability, ...]:
     """Return the lines without those of groups that are too small to be shown."""
-    counts: dict[str, dict[Conditions, float]] = {}
-    for line in lines:
-        for name, _ in line.group:
-            counts.setdefault(name, {})[line.group] = line.rows
-    hidden = {
-        group
-        for cells in counts.values()
-        for group, shown in zip(cells, choose_shown(list(cells.values()), min_cell), strict=True)
-        if not shown
-    }
+    hidden = find_hidden_cells({line.group: float(line.rows) for line in lines}, min_cell)
     return tuple(line for line in lines if line.group not in hidden)
 
 
