@@ -203,7 +203,7 @@ def test_sets_hold_as_observed_on_all_rows(table, tmp_path):
     codes = np.array(["abc".index(label) for label in table["label"].to_pylist()])
     for k in range(3):  # by hand: the mean chance that the true label is left out
         assert 1 - inside[codes == k, k].mean() <= 0.1 + 1e-6
-    expected = solve(problem, columns.evidence(table), labels=table["label"])
+    expected = solve(problem, columns.evidence(table))
     assert (
         inside.sum(axis=1).mean() <= 1.02 * expected.probabilities(columns.evidence(table)).sum(axis=1).mean()
     )
@@ -429,5 +429,5 @@ def test_no_thread_is_left_behind(table, tmp_path):
 
 
 def test_a_table_of_a_database_is_no_option_of_files(tmp_path):
-    with pytest.raises(EvidenceError, match="table= names a table of a database"):
+    with pytest.raises(OptionError, match="table= names a table of a database"):
         scan(str(tmp_path / "*.parquet"), COLUMNS, table="scores")

@@ -9,7 +9,7 @@ import pytest
 
 from bylaw import Columns, Problem
 from bylaw.errors import EvidenceError, Remedy
-from bylaw.rows.column_roles import find_columns
+from bylaw.rows.columns import find_columns
 
 NAMES = ["id", "p_no", "p_yes", "sex", "race_black", "race_white", "old", "w", "y"]
 
@@ -95,7 +95,7 @@ def test_what_no_rule_refers_to_is_refused():
     for stated in ({"references": {"old": "old"}}, {"costs": {"visit": "v_*"}}):
         with pytest.raises(EvidenceError, match="no rule refers to"):
             roles([], stated)
-    with pytest.raises(EvidenceError, match="goes with group_probabilities"):
+    with pytest.raises(EvidenceError, match="needs group_probabilities"):
         roles(["demographic_parity('sex', tol=.1)"], {"true_groups": ["sex"]})
 
 
@@ -156,7 +156,7 @@ def test_joint_probabilities_are_named_by_two_stars():
         roles(["equalized_odds('race', tol=.1)"], stated, NAMES + cells[:3])
     with pytest.raises(EvidenceError, match="two stars"):
         roles([], {**stated, "joint": {"race": "j_*"}})
-    with pytest.raises(EvidenceError, match="goes with group_probabilities"):
+    with pytest.raises(EvidenceError, match="needs group_probabilities"):
         roles([], {"joint": {"race": "j_*_*"}})
 
 
