@@ -391,7 +391,7 @@ def test_what_needs_memory_or_names_columns_twice_is_refused(table, tmp_path):
     rows = scan(folder, COLUMNS)
     with pytest.raises(OptionError, match="calibrate"):
         solve(PARITY, rows, calibrate="temperature")
-    with pytest.raises(OptionError, match="needs all rows in memory"):
+    with pytest.raises(OptionError, match="for scanned rows, got 'sgd3'"):
         solve(PARITY, rows, solver="sgd3")
     with pytest.raises(OptionError, match="bylaw decide"):
         solve_in_memory(PARITY, table).decide(rows, ids="id")
