@@ -403,7 +403,7 @@ def test_what_needs_memory_or_names_columns_twice_is_refused(table, tmp_path):
         scan(Evidence([[0.5, 0.5]]), COLUMNS)
     with pytest.raises(EvidenceError, match="there are no files"):
         scan(f"{tmp_path}/none-*.parquet", COLUMNS)
-    with pytest.raises(EvidenceError, match="there is no file"):
+    with pytest.raises(EvidenceError, match="no such file"):
         scan(tmp_path / "none.parquet", COLUMNS)
     pa.parquet.write_table(table.slice(0, 0), tmp_path / "empty.parquet")
     with pytest.raises(EvidenceError, match="has no rows"):

@@ -163,7 +163,11 @@ def test_joint_probabilities_are_named_by_two_stars():
 @pytest.mark.parametrize(
     ("rules", "stated", "message"),
     [
-        (["demographic_parity('age', tol=.1)"], {}, "a rule refers to 'age', but there is no column 'age'"),
+        (
+            ["demographic_parity('age', tol=.1)"],
+            {},
+            "rule refers to 'age', but the table has neither a column 'age'",
+        ),
         (["disagreement('new') <= .1"], {}, r"the earlier model 'new'"),
         ([], {"label": "truth"}, "label: the table has no column 'truth'"),
         ([], {"probabilities": "q_*"}, r"'q_\*' must be a pattern"),

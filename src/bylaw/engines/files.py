@@ -60,15 +60,14 @@ class TableFiles(Engine):
 
     @classmethod
     def find(cls, paths: Sequence[Path], columns: Columns, title: str) -> TableFiles:
-        """Return the engine of files that are read by what their columns hold."""
-        untyped = [c for c in (*columns.groups.values(), *columns.true_groups.values()) if isinstance(c, str)]
-        ids = () if columns.id is None else (columns.id,)
+        """Return the engine of files that are read by the roles of their columns."""
+        ids = [] if columns.id is None else [columns.id]
         values = columns.list_values()
-        if detect_format(paths[0]) == "csv":  # the values of all rows tell what a group's are: see settle
-            ids, values = (*ids, *untyped), {n: known for n, known in values.items() if n not in untyped}
-        found = cls.of(
-            [TableFile(path, ids, columns.numbers, values, encoded=untyped) for path in paths], title
-        )
+        if detect_format(paths[0]) == "csv":  # all texts of a group together show what they are: see settle
+            groups = (*columns.groups.values(), *columns.true_groups.values())
+            ids += [one for one in groups if isinstance(one, str)]
+            values = {name: known for name, known in values.items() if name not in ids}
+        found = cls.of([TableFile(path, ids, columns.numbers, values) for path in paths], title)
         for file in found.files:
             if missing := [name for name in columns.names if name not in file.names]:
                 raise EvidenceError(f"{file.path} has no column {missing[0]!r}; it has {file.names}")
@@ -122,15 +121,10 @@ class TableFiles(Engine):
             values = parse_column(sample.column(name), tuple(meanings[name].values()))
             sample = sample.set_column(sample.schema.get_field_index(name), name, values)
         settled = {name: tuple(one.values()) for name, one in meanings.items()}
-        files = [
-            replace(
-                file,
-                text=[name for name in file.text if name not in settled],
-                values={**file.values, **settled},
-            )
-            for file in self.files
-        ]
-        return replace(self, files=tuple(files)), meanings, sample
+        text = [name for name in self.files[0].text if name not in settled]
+        values = {**self.files[0].values, **settled}
+        files = tuple(replace(file, text=text, values=values) for file in self.files)
+        return replace(self, files=files), meanings, sample
 
     def map(self, rows: RowMap) -> Any:
         raise OptionError(

@@ -1,7 +1,7 @@
 """Reading ahead and writing behind: pyarrow works in threads of its own while Python computes.
 
-One thread each, so that batches stay in order, and a few batches on the way, so that memory stays bounded.
-What goes wrong in a thread is raised where its result is asked for.
+There is one thread for each, so that batches stay in order, and a few batches wait, so that memory stays
+bounded. Errors in a thread are raised where its results are used.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _END: Any = object()
 
 @contextlib.contextmanager
 def read_ahead(batches: Generator[T, None, None]) -> Iterator[Iterator[T]]:
-    """The same batches, the next of which are read while one is worked on."""
+    """Give the same batches, and read the next ones while one is in use."""
     with contextlib.closing(batches), _start_thread("bylaw-read") as thread:
         waiting = deque(thread.submit(next, batches, _END) for _ in range(_AHEAD))
 
@@ -34,7 +34,7 @@ def read_ahead(batches: Generator[T, None, None]) -> Iterator[Iterator[T]]:
 
 @contextlib.contextmanager
 def write_behind(write: Callable[[T], None]) -> Iterator[Callable[[T], None]]:
-    """A function that returns before a batch is written; all are when the block ends."""
+    """Give a function that returns before a batch is written; all are written when the context ends."""
     with _start_thread("bylaw-write") as thread:
         waiting: deque[Future[None]] = deque()
 
@@ -50,7 +50,7 @@ def write_behind(write: Callable[[T], None]) -> Iterator[Callable[[T], None]]:
 
 @contextlib.contextmanager
 def _start_thread(name: str) -> Iterator[ThreadPoolExecutor]:
-    """A thread that has ended when the block has, however it ends: what it works on is closed after that."""
+    """Start a thread that ends with the context, so that its files can be closed after that."""
     thread = ThreadPoolExecutor(1, thread_name_prefix=name)
     try:
         yield thread

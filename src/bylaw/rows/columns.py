@@ -354,7 +354,7 @@ def as_mapping(stated: Any) -> dict[str, Any]:
 
 
 class _Finder:
-    """Finds columns by role among the names of a table, and notes what it guesses."""
+    """A search for columns by role among the names of a table, with notes of its guesses."""
 
     def __init__(
         self, stated: Mapping[str, Any], names: Sequence[str], problem: Problem, without: Sequence[str] = ()
@@ -496,7 +496,7 @@ class _Finder:
         """Return whether there is a column of this name, or several that begin with it; raise if neither."""
         if name not in self.names and len(self.match(f"{name}_*")) < 2:
             raise EvidenceError(
-                f"{reason}, but there is no column {name!r} and there are no columns {name}_* among "
+                f"{reason}, but the table has neither a column {name!r} nor columns {name}_*; it has "
                 f"{self.names}",
                 remedy,
             )

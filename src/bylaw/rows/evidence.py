@@ -78,15 +78,8 @@ class RowData:
     margins: Margins | None = None  # of all rows, where these are a sample of many more
     options: tuple[Value, ...] = ()  # decisions that are no classes
 
-    per_row: ClassVar[tuple[str, ...]] = (  # fields with an entry for each row
-        "probabilities",
-        "groups",
-        "joint",
-        "references",
-        "costs",
-        "weights",
-        "index",
-    )
+    # Fields with an entry for each row.
+    per_row: ClassVar = ("probabilities", "groups", "joint", "references", "costs", "weights", "index")
 
     def __post_init__(self) -> None:
         for column in fields(self):
@@ -158,8 +151,7 @@ class RowData:
         for name, value in conditions.items():
             if name not in self.groups:
                 raise EvidenceError(
-                    f"a rule refers to {name!r}, but there is no such group column among "
-                    f"{sorted(self.group_values)}",
+                    f"a rule refers to {name!r}, which must be one of the groups {sorted(self.group_values)}",
                     Remedy("pass_groups", name),
                 )
             group = self.groups[name]
@@ -336,13 +328,7 @@ class Evidence(RowData):
     limits: Limits = field(default_factory=dict)
     largest_weight: float | None = None
 
-    per_row: ClassVar[tuple[str, ...]] = (
-        *RowData.per_row,
-        "labels",
-        "true_groups",
-        "outcomes",
-        "propensity_weights",
-    )
+    per_row: ClassVar = (*RowData.per_row, "labels", "true_groups", "outcomes", "propensity_weights")
 
     def __init__(
         self,
@@ -432,20 +418,17 @@ class Evidence(RowData):
                 )
         if not given:
             return self
-        aligned = {name: column for name, column in given.items() if name not in ("limits", "largest_weight")}
-        columns: dict[str, Any] = {"index": check_alignment(aligned, self.index)}
         checker = _Checker(self, normalize=False)
+        aligned = {name: column for name, column in given.items() if name in self.per_row}
+        columns = {**given, "index": check_alignment(aligned, self.index)}
         for name, column in given.items():
-            if name == "true_groups":
-                groups = {one: checker.true_group(one, values, self.groups) for one, values in column.items()}
-                columns[name] = {**self.true_groups, **groups}
-            elif name == "outcomes":
-                costs = {one: checker.outcome(one, cost) for one, cost in column.items()}
-                columns[name] = {**self.outcomes, **costs}
-            elif name == "limits":
-                columns[name] = {**self.limits, **column}
-            else:
-                columns[name] = column if name == "largest_weight" else getattr(checker, name)(column)
+            if name in ("labels", "propensity_weights"):
+                columns[name] = getattr(checker, name)(column)
+            elif name in ("true_groups", "outcomes"):
+                check = checker.true_group if name == "true_groups" else checker.outcome
+                columns[name] = {one: check(one, values) for one, values in column.items()}
+            if isinstance(old := getattr(self, name), Mapping):
+                columns[name] = {**old, **columns[name]}
         observed = self.with_columns(**columns)
         if propensity_weights is not None:
             masks = observed.find_observed()
@@ -565,13 +548,13 @@ def _read_options(options: Sequence[Any] | None, classes: tuple[Value, ...]) -> 
 
 def _name_columns(columns: Any, what: str) -> dict[Any, Any]:
     """Return columns by plain names, or by tuples of them."""
-    return {_as_plain_name(name, what): column for name, column in as_columns(columns, what).items()}
 
+    def as_plain(name: Any) -> Any:
+        if isinstance(name, tuple):
+            return tuple(map(as_plain, name))
+        return as_name(name, f"a name in {what}", EvidenceError)
 
-def _as_plain_name(name: Any, what: str) -> Any:
-    if isinstance(name, tuple):
-        return tuple(_as_plain_name(part, what) for part in name)
-    return as_name(name, f"a name in {what}", EvidenceError)
+    return {as_plain(name): column for name, column in as_columns(columns, what).items()}
 
 
 def _restore(cls: type[Any], state: dict[str, Any]) -> Any:
@@ -704,27 +687,27 @@ class _Checker:
         codes = encode_values(fill_missing(vector, missing), positions, "labels")
         return own(np.where(missing, MISSING, codes), None)
 
-    def true_group(self, name: str, column: Any, groups: Mapping[Any, Group]) -> KnownGroup:
+    def true_group(self, name: str, column: Any) -> KnownGroup:
         what = f"true_groups[{name!r}]"
         if isinstance(column, Mapping) or len(getattr(column, "shape", (0,))) == 2:
-            raise EvidenceError(f"{what} must be observed values, one per row")
+            raise EvidenceError(f"{what} must be the observed values, one value per row")
         if isinstance(column, KnownGroup):
             self.rows.check_length(len(column.codes), what)
-            return align_true_group(name, column, groups)
+            return align_true_group(name, column, self.rows.groups)
         vector, missing = self._partial_vector(column, what)
         if missing.all():
             return KnownGroup((), np.full(len(vector), MISSING))
         group = factorize(fill_missing(vector, missing), what)
         group = KnownGroup(group.values, np.where(missing, MISSING, group.codes))
-        return align_true_group(name, group, groups)
+        return align_true_group(name, group, self.rows.groups)
 
     def outcome(self, name: str, cost: Any) -> Floats | str:
         what = f"outcomes[{name!r}]"
         if isinstance(cost, str):
             if cost != KNOWN:
                 raise OptionError(
-                    f"{what} takes an array of shape (rows, actions), or {KNOWN!r} if the cost is known when "
-                    f"a row is decided, not {cost!r}"
+                    f"{what} takes an array of shape (rows, actions), or {KNOWN!r} where the cost does not "
+                    f"depend on the outcome, not {cost!r}"
                 )
             return KNOWN
         masked = isinstance(cost, np.ma.MaskedArray)

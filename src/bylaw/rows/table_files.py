@@ -198,9 +198,7 @@ class TableFile:
     numbers: Sequence[str] = ()
     # Columns of labels or groups, with their values if these are known.
     values: Mapping[str, Sequence[Value]] = field(default_factory=dict)
-    encoded: Sequence[str] = ()  # columns of text with few values, which Parquet stores once: they stay so
-    # The types of columns, if this is one of several files.
-    types: Mapping[str, Any] = field(default_factory=dict)
+    types: Mapping[str, Any] = field(default_factory=dict)  # of columns, if this is one of several files
     delimiter: str | None = field(default_factory=_delimiter.get)  # of a CSV file; None: that of its name
     row_groups: tuple[int, ...] | None = None  # of a Parquet file; None for all of them
 
@@ -262,11 +260,13 @@ class TableFile:
 
     def split(self, columns: Sequence[str] | None = None) -> list[TableFile]:
         """Return its files as single tables in which these columns have the same types."""
-        if missing := [name for name in columns or () if name not in self.names]:
-            raise EvidenceError(f"{self.path} has no column {missing[0]!r}; it has {self.names}")
+        names = self.names
+        columns = names if columns is None else columns
+        if missing := [name for name in columns if name not in names]:
+            raise EvidenceError(f"{self.path} has no column {missing[0]!r}; it has {names}")
         if self.files == [self.path]:
             return [self]
-        types = {name: self._find_type(name) for name in (self.names if columns is None else columns)}
+        types = {name: self._find_type(name) for name in columns}
         return [replace(self, path=path, types=types) for path in self.files]
 
     def _find_type(self, name: str) -> Any:
@@ -338,7 +338,7 @@ class TableFile:
         """Yield batches; raise an error that names the file if one is damaged or has too long labels."""
         with name_file(self.path):
             for batch in batches:
-                for name in {*self.values, *self.encoded}.intersection(batch.schema.names):
+                for name in {*self.values}.intersection(batch.schema.names):
                     column = batch.column(name)
                     texts = column.dictionary if isinstance(column, pyarrow.DictionaryArray) else column
                     if _is_text(texts.type):
@@ -392,9 +392,6 @@ def open_columns(
 def _open_parquet(table: TableFile, columns: Sequence[str] | None, stack: contextlib.ExitStack) -> _Opened:
     # Without pre_buffer=False, pyarrow holds the whole file in the end.
     file = stack.enter_context(pyarrow.parquet.ParquetFile(table.path, pre_buffer=False))
-    if encoded := [name for name in table.encoded if name in file.schema_arrow.names]:
-        options = {"metadata": file.metadata, "read_dictionary": encoded}
-        file = stack.enter_context(pyarrow.parquet.ParquetFile(table.path, pre_buffer=False, **options))
     schema = file.schema_arrow
     if columns is not None:
         schema = pyarrow.schema([schema.field(name) for name in columns])
@@ -500,7 +497,7 @@ def name_file(path: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise EvidenceError(f"there is no file {path}") from None
+        raise EvidenceError(f"no such file: {path}") from None
     except (pyarrow.ArrowException, OSError, UnicodeError) as problem:
         reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
         raise EvidenceError(f"{path} cannot be read as {detect_format(path)}: {reason}") from None
