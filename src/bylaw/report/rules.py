@@ -169,11 +169,7 @@ def _write_numbers(
     bounded: BoundedRate, allowed: str, estimate: str, interval: str, context: ReportContext
 ) -> str:
     """Return where a rate may be, its estimate, and what would decide an undecided rule."""
-    judged, lead, weighted = (
-        bounded.judged,
-        f"Allowed: {allowed}.",
-        context.judged.evidence.weights is not None,
-    )
+    judged, lead = bounded.judged, f"Allowed: {allowed}."
     if judged.reason:
         shown = f" {lead} Estimate: {estimate}." if bounded.is_predicted else ""
         return f"Not judged: {judged.reason}.{shown}"

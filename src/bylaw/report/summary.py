@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 
 from bylaw._base.typing import Value
-from bylaw.report.action_words import Figure, describe_cost, list_figures
+from bylaw.report.action_words import describe_cost, list_figures
 from bylaw.report.context import ReportContext
 from bylaw.testing import Verdict
 from bylaw.view.html import Html, fold, join, make_page_table, make_section, tag
@@ -40,7 +40,7 @@ def write_summary(context: ReportContext) -> Html:
     ]
     deterministic = context.policy.deterministic
     remark = "decisions without chance" if deterministic else "repeatable, with stated probabilities"
-    figures = [*list_figures(rows), Figure("Random decisions", format_percent(rows.random_share), remark)]
+    figures = [*list_figures(rows), ("Random decisions", format_percent(rows.random_share), remark)]
     tiles = [
         tag(
             "div",
