@@ -29,26 +29,27 @@ from bylaw.report.trust import write_calibration, write_guarantees, write_random
 from bylaw.rows.evidence import Evidence, as_evidence
 from bylaw.testing import Comparison, Monitor, audit
 from bylaw.view.colors import write_color_variables
-from bylaw.view.html import Html, join, tag
+from bylaw.view.html import Html, tag
 from bylaw.view.numbers import format_moment, shorten
 
 _LEVELS, _MOST_LEVELS = 11, 200  # of a frontier, by default and at most
 _LARGE = 20_000  # single rules times actions from which frontiers take minutes and are made on request only
+# Of each section: its anchor, its name in the contents, its heading, and what writes it.
 _SECTIONS = (
-    ("summary", "Summary", write_summary),
-    ("rules", "Rules", write_rules),
-    ("groups", "Before and after", write_before_and_after),
-    ("kept", "Do they hold?", write_verdicts),
-    ("watch", "Since then", write_watch),
-    ("earlier", "Earlier policy", write_earlier_policy),
-    ("prices", "Prices", write_prices),
-    ("affected", "Who is affected", write_affected),
-    ("frontier", "Other levels", write_frontier),
-    ("chance", "Random decisions", write_randomness),
-    ("calibration", "Calibration", write_calibration),
-    ("guarantees", "Guarantees", write_guarantees),
-    ("fingerprint", "Fingerprint", write_fingerprint),
-    ("sign", "Statement", write_statement),
+    ("summary", "Summary", "Summary", write_summary),
+    ("rules", "Rules", "The rules in words", write_rules),
+    ("groups", "Before and after", "Before and after", write_before_and_after),
+    ("kept", "Do they hold?", "Do the rules hold?", write_verdicts),
+    ("watch", "Since then", "Since then", write_watch),
+    ("earlier", "Earlier policy", "Beside the earlier policy", write_earlier_policy),
+    ("prices", "Prices", "What each rule costs", write_prices),
+    ("affected", "Who is affected", "Who is affected", write_affected),
+    ("frontier", "Other levels", "What other levels would cost", write_frontier),
+    ("chance", "Random decisions", "Random decisions", write_randomness),
+    ("calibration", "Calibration", "Is the model calibrated?", write_calibration),
+    ("guarantees", "Guarantees", "What is guaranteed, and what is not", write_guarantees),
+    ("fingerprint", "Fingerprint", "Fingerprint", write_fingerprint),
+    ("sign", "Statement", "Statement to sign", write_statement),
 )
 
 
@@ -268,9 +269,12 @@ def _make_page(context: ReportContext, subtitle: str) -> str:
         f"default-src 'none'; style-src '{style_hash}'; script-src '{script_hash}'; base-uri 'none'; "
         "form-action 'none'"
     )
-    written = [(anchor, name, write(context)) for anchor, name, write in _SECTIONS]
-    sections = [(anchor, name, section) for anchor, name, section in written if section is not None]
-    links = [tag("li", tag("a", name, href=f"#{anchor}")) for anchor, name, _ in sections]
+    links, sections = list[Html](), list[Html]()
+    for anchor, name, title, write in _SECTIONS:
+        if content := write(context):
+            heading = tag("h2", title, id=f"{anchor}-title")
+            sections.append(tag("section", heading, *content, id=anchor, aria_labelledby=f"{anchor}-title"))
+            links.append(tag("li", tag("a", name, href=f"#{anchor}")))
     button = tag("button", "Dark", type="button", id="theme", hidden=True)
     head = tag(
         "head",
@@ -291,7 +295,7 @@ def _make_page(context: ReportContext, subtitle: str) -> str:
         "body",
         tag("a", "Skip to the report", href="#main", class_="skip"),
         header,
-        tag("main", join(section for *_, section in sections), id="main"),
+        tag("main", *sections, id="main"),
         tag("footer", footer),
         Html(f"<script>{script}</script>"),
     )

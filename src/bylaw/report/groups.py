@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from bylaw._base.typing import Floats
@@ -9,7 +11,7 @@ from bylaw.report.action_words import name_action, title_action
 from bylaw.report.context import ReportContext
 from bylaw.report.rows import Cell, Partition
 from bylaw.view.charts import Scale, draw_axis, draw_bar, draw_dots, fit_scale
-from bylaw.view.html import Html, fold, join, make_page_table, make_section, tag
+from bylaw.view.html import Content, Html, fold, join, make_page_table, tag
 from bylaw.view.numbers import (
     capitalize,
     format_amount,
@@ -27,7 +29,7 @@ _NAME = 60  # characters of a group or action
 _CHART = tag("span", "Chart", class_="unseen")
 
 
-def write_before_and_after(context: ReportContext) -> Html:
+def write_before_and_after(context: ReportContext) -> Sequence[Content]:
     """Return how often each decision is taken in every group, by your model and by the policy."""
     rows = context.judged
     partitions = rows.partitions or (Partition("all cases", (rows.all_rows,), 0, False),)
@@ -60,7 +62,7 @@ def write_before_and_after(context: ReportContext) -> Html:
         tag("span", "", class_=f"key {look}", aria_hidden="true") for look in ("before", "after")
     )
     legend = tag("p", before, " before: your model ", after, " after: with rules", class_="legend note")
-    return make_section("groups", "Before and after", tag("p", lead), legend, *parts)
+    return [tag("p", lead), legend, *parts]
 
 
 def _list_charts(
@@ -112,7 +114,7 @@ def _name_cell(name: str, cell: Cell) -> Html:
     return join([shorten(name, _NAME), tag("span", cell.size, class_="size")], " ")
 
 
-def write_affected(context: ReportContext) -> Html:
+def write_affected(context: ReportContext) -> Sequence[Content]:
     """Return whose decisions change, and from what to what."""
     rows, exclusive = context.judged, context.policy.action_space.exclusive
     lead = f"{context.words.change} Shares are averages over the policy’s random decisions, on {rows.name}."
@@ -138,7 +140,7 @@ def write_affected(context: ReportContext) -> Html:
             lines.append([name, *_make_bar(name, share, max(sizes), "of the cases")])
         title, heads = "How many labels the sets have", ["Labels", _CHART, "Share"]
         content = [table, make_page_table(title, heads, lines, "chart")]
-    return make_section("affected", "Who is affected", tag("p", lead), *content)
+    return [tag("p", lead), *content]
 
 
 def _make_bar(name: str, share: float, most: float, of: str = "changed") -> list[Html | str]:
@@ -199,11 +201,11 @@ def _tabulate_square(title: str, corner: str, names: list[str], shares: Floats) 
     return make_page_table(title, [corner, *names], lines)
 
 
-def write_earlier_policy(context: ReportContext) -> Html | None:
+def write_earlier_policy(context: ReportContext) -> Sequence[Content]:
     """Return rates and costs of an earlier policy on the same cases, and the decisions that change."""
     compared = context.comparison
     if compared is None:
-        return None
+        return []
     objective, statements = context.policy.problem.minimize, context.policy.problem.rules
     costs = (compared.cost_before, compared.cost_after)
     before, after = (format_amount(cost, find_unit(objective)) for cost in costs)
@@ -236,9 +238,7 @@ def write_earlier_policy(context: ReportContext) -> Html | None:
     kept = sorted(np.argsort(-shares, kind="stable")[:_MOST_ACTIONS].tolist())
     names = [title_action(context.policy.action_space, place) for place in kept]
     title = "From the earlier decision (down) to the new one (across), in shares of all cases"
-    return make_section(
-        "earlier",
-        "Beside the earlier policy",
+    return [
         tag("p", lead),
         make_page_table(
             "Rules under both policies",
@@ -247,4 +247,4 @@ def write_earlier_policy(context: ReportContext) -> Html | None:
         ),
         make_page_table("Whose decisions change", group_heads, groups) if groups else None,
         _tabulate_square(title, "", names, compared.flows[np.ix_(kept, kept)]),
-    )
+    ]

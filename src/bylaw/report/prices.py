@@ -24,7 +24,7 @@ from bylaw.program.solution import Status
 from bylaw.report.rows import ReportRows
 from bylaw.rows.evidence import Evidence
 from bylaw.view.charts import Point, Scale, draw_curve, fit_scale
-from bylaw.view.html import MOST_ROWS, Html, fold, join, make_list, make_page_table, make_section, tag
+from bylaw.view.html import MOST_ROWS, Content, Html, fold, join, make_list, make_page_table, tag
 from bylaw.view.numbers import capitalize, format_amount, format_points, pluralize, round_number
 from bylaw.view.sentences import (
     find_level_unit,
@@ -225,12 +225,12 @@ def _choose_levels(lever: Lever, points: int, free_level: float) -> Floats:
     return np.unique([*np.linspace(first, last, points), level])
 
 
-def write_prices(context: ReportContext) -> Html:
+def write_prices(context: ReportContext) -> Sequence[Content]:
     """Return the shadow price of each rule: what loosening it by one step would save."""
-    policy, traced, title = context.policy, context.traced, "What each rule costs"
+    policy, traced = context.policy, context.traced
     rules, agree = policy.problem.rules, _agree(context)
     if not rules:
-        return make_section("prices", title, tag("p", "There are no rules, so there is nothing to pay."))
+        return [tag("p", "There are no rules, so there is nothing to pay.")]
     prices = {str(rule): policy.prices.get(str(rule), 0.0) for rule in rules}
     if agree:  # the curves are more precise
         prices |= {str(one.statement): float(one.prices[one.now]) for one in traced.curves}
@@ -258,7 +258,7 @@ def write_prices(context: ReportContext) -> Html:
         f"model’s probabilities on the cases on which the policy was chosen"
         f"{shift if any(policy.tightened.values()) else ''}. {comparison}"
     )
-    return make_section("prices", title, make_list(items, "prices"), tag("p", note, class_="note"))
+    return [make_list(items, "prices"), tag("p", note, class_="note")]
 
 
 def _agree(context: ReportContext) -> bool:
@@ -283,16 +283,16 @@ def _agree(context: ReportContext) -> bool:
     return all(math.isclose(cost, curve.cost[curve.now], abs_tol=5e-4) for curve in curves)
 
 
-def write_frontier(context: ReportContext) -> Html:
+def write_frontier(context: ReportContext) -> Sequence[Content]:
     """Return a curve of costs for each rule, with a slider for its level."""
-    title, traced, curves = "What other levels would cost", context.traced, context.traced.curves
+    traced, curves = context.traced, context.traced.curves
     if not context.policy.problem.rules:
-        return make_section("frontier", title, tag("p", "There are no rules to vary."))
+        return [tag("p", "There are no rules to vary.")]
     if not curves:
         rules = pluralize(len(context.policy.rule_prices), "single rule")
         request = f"No curve was computed, for {rules}. In Python, curves are asked for by "
         how = tag("code", "report(..., levels=11)"), " or given as ", tag("code", "frontiers=[...]"), "."
-        return make_section("frontier", title, tag("p", request, *how))
+        return [tag("p", request, *how)]
     lead = (
         "Each curve is a trade-off (a Pareto frontier): the level of one rule varies, the others stay, and "
         f"the curve shows the least cost at every level, {traced.measurement} on {context.fitted.name}. "
@@ -309,15 +309,13 @@ def write_frontier(context: ReportContext) -> Html:
     up = fit_scale(float(cost) for curve in curves for cost in curve.cost)
     missing = [tag("code", text) for text in traced.missing]
     note = "Without a curve, because they have no single level to vary, or there are too many rules:"
-    return make_section(
-        "frontier",
-        title,
+    return [
         tag("p", lead),
         chooser,
         *(_make_panel(curve, up, i, context) for i, curve in enumerate(curves)),
         tag("p", note, class_="note") if missing else None,
         make_list(missing[:MOST_ROWS], "note") if missing else None,
-    )
+    ]
 
 
 def _make_panel(curve: Curve, up: Scale, number: int, context: ReportContext) -> Html:

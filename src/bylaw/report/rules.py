@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 
 from bylaw.language.expressions import Worst, format_conditions
 from bylaw.program.row_rates import compute_group_rates
@@ -21,7 +22,7 @@ from bylaw.view.charts import (
     fit_scale,
     make_svg,
 )
-from bylaw.view.html import MOST_ROWS, Html, fold, join, make_badge, make_page_table, make_section, tag
+from bylaw.view.html import MOST_ROWS, Content, Html, fold, join, make_badge, make_page_table, tag
 from bylaw.view.numbers import (
     Unit,
     capitalize,
@@ -39,7 +40,7 @@ from bylaw.view.sentences import describe_group, describe_rate, find_unit
 _MOST_CARDS, _MOST_WATCHED = 12, 8  # charts of rates, and of rules that were watched
 
 
-def write_rules(context: ReportContext) -> Html:
+def write_rules(context: ReportContext) -> Sequence[Content]:
     """Return the objective and each rule in words, with its exact statement."""
     problem, weighted = context.policy.problem, context.judged.evidence.weights is not None
     goal = (
@@ -59,15 +60,13 @@ def write_rules(context: ReportContext) -> Html:
         f"{'Cases count by their weights. ' if weighted else ''}A “point” is a percentage point: from 40 % "
         "to 42 % is 2 points. The line below each rule is the exact statement that the program reads."
     )
-    return make_section(
-        "rules",
-        "The rules in words",
+    return [
         tag("p", goal),
         *_write_groups(context),
         tag("ol", *items, class_="rules") if items else tag("p", "There are no rules."),
         tag("p", f"Not shown here: {pluralize(more, 'more rule')}.") if more > 0 else None,
         tag("p", note, class_="note"),
-    )
+    ]
 
 
 def _write_groups(context: ReportContext) -> list[Html]:
@@ -93,11 +92,11 @@ def _write_groups(context: ReportContext) -> list[Html]:
     return [tag("p", text), make_page_table(title, ["Group", "Rate", "Weight"], lines, rest=("group", ""))]
 
 
-def write_verdicts(context: ReportContext) -> Html:
+def write_verdicts(context: ReportContext) -> Sequence[Content]:
     """Return every rate that rules bound: a chart of the most critical, and a table of all."""
-    title, rates, rows = "Do the rules hold?", context.bounded_rates, context.judged
+    rates, rows = context.bounded_rates, context.judged
     if not rates:
-        return make_section("kept", title, tag("p", "There are no rules to judge."))
+        return [tag("p", "There are no rules to judge.")]
     origin = (
         f"These are estimates on {rows.name}, {context.rate_measurement}. They prove nothing about new "
         "cases. For intervals and verdicts, hold out cases that have no part in choosing the policy, and "
@@ -140,14 +139,12 @@ def write_verdicts(context: ReportContext) -> Html:
     every = "The rate" if len(rates) == 1 else f"All {len(rates)} rates"
     heads = ["Rate", "Allowed", "Estimate", "Interval", "Verdict"]
     caption, rest = "Every rate that the rules bound, worst first", ("rate", " with the most slack")
-    return make_section(
-        "kept",
-        title,
+    return [
         tag("p", origin),
         tag("p", f"{worst if len(cards) < len(rates) else ''}{legend}", class_="note"),
         tag("ul", *cards, class_="cards"),
         fold(f"{every} as a table", make_page_table(caption, heads, lines, rest=rest)),
-    )
+    ]
 
 
 def _make_card(name: str, badge: Html, *content: Html) -> Html:
@@ -186,11 +183,11 @@ def _write_numbers(
     return f"{text} About {format_count(float(f'{judged.rows_needed:.1e}'))} cases in all would decide it."
 
 
-def write_watch(context: ReportContext) -> Html | None:
+def write_watch(context: ReportContext) -> Sequence[Content]:
     """Return each rule as it was watched, if a monitor was given."""
     monitor = context.monitor
     if monitor is None:
-        return None
+        return []
     ordered = sort_rules(monitor, context.judged.min_cell)
     # The worst part of each rule or family and all parts with an alarm; equivalent rules once.
     copies = {text: rule.copies for rule in monitor.watched for text in rule.copies}
@@ -231,9 +228,7 @@ def write_watch(context: ReportContext) -> Html | None:
         for at in monitor.log[::-1]
     ]
     log = make_page_table("Looks, the latest first", ["Time", "Cases so far", "State"], looks)
-    return make_section(
-        "watch",
-        "Since then",
+    return [
         tag("p", lead),
         tag("p", legend, class_="note"),
         tag("ul", *cards, class_="cards")
@@ -241,7 +236,7 @@ def write_watch(context: ReportContext) -> Html | None:
         else tag("p", "No rule has enough cases for a picture yet."),
         fold("All rules that are watched, as a table", _tabulate_watched(ordered, monitor)),
         fold("When it was looked at", log) if looks else None,
-    )
+    ]
 
 
 def _describe(one: RuleWatch, monitor: Monitor) -> tuple[str, Unit]:
