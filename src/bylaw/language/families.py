@@ -79,10 +79,11 @@ class Family:
             cells = self._list_cells(attributes, groups, classes)
             for rate in compared:
                 rates = {cell: rate.given(**dict(zip(attributes, cell, strict=True))) for cell in cells}
-                pairs = itertools.permutations(cells, 2) if self.between == "groups" else zip(cells, cells)
-                for cell, other in pairs:
+                pairs = [(cell, rate) for cell in cells]
+                if self.between == "groups":
+                    pairs = [(cell, rates[other]) for cell, other in itertools.permutations(cells, 2)]
+                for cell, there in pairs:
                     here, level = rates[cell], self._level_of(cell, rate)
-                    there = rates[other] if self.between == "groups" else rate
                     if self.definition.ratio:
                         rules.append(here >= level * there)
                     elif self.between == "groups":  # the permutation holds the other side of the band
