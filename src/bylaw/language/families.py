@@ -124,6 +124,11 @@ class Family:
         conditions = [dict(rate.terms[0][0].conditions) for rate in rates]
         return {event[LABEL] for event in conditions if LABEL in event}
 
+    @property
+    def compares_quotients(self) -> bool:
+        """Whether its rules are differences of quotients, which are not linear."""
+        return self.definition.compares_quotients
+
     def atoms(self) -> Iterator[Atom]:
         """Yield examples of the rates used, enough to infer the kind of decisions."""
         return (atom for rate in self.definition.compared([0], [0]) for atom, _ in rate.terms)
@@ -162,6 +167,11 @@ class FamilyAtLevels(Family):
     """
 
     common: tuple[tuple[float, ...], ...] = ()  # levels: for each partition, one for each label
+
+    @property
+    def compares_quotients(self) -> bool:
+        """Whether its rules are differences of quotients: with levels, they are not."""
+        return False
 
     @property
     def share(self) -> float:
