@@ -13,7 +13,7 @@ from dask.base import compute, get_scheduler
 from dask.delayed import delayed
 
 from bylaw.engines._workers import Outcome, receive, run_on_worker
-from bylaw.engines.engine import Engine, RowMap, Task, refuse_table
+from bylaw.engines.engine import Engine, RowMap, Task
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.rows.columns import Columns
 
@@ -24,7 +24,6 @@ _REMEDY = "Persist the frame first, or write it to Parquet and scan that"
 
 def open_source(source: Any, columns: Columns, table: str | None) -> Engine:
     """Return the engine of a Dask DataFrame of pandas partitions."""
-    refuse_table(table, "a Dask DataFrame needs none")
     if not isinstance(getattr(source, "_meta", None), pandas.DataFrame):
         raise OptionError(
             f"of Dask, scan() takes a DataFrame whose partitions are of pandas, not {type(source).__name__}"

@@ -104,10 +104,7 @@ class SurveyedTable:
 
 
 def survey_table(database: Database, columns: Columns, problem: Problem) -> tuple[int, Evidence]:
-    """Return the number of rows that have a weight, and evidence without rows that has their frequencies.
-
-    The answer to the one statement has one row for each combination of known groups.
-    """
+    """Return the number of rows that have a weight, and evidence without rows that has their frequencies."""
     described = describe_columns(columns, {})
     space = problem.action_space(described.classes, described.options)
     known = list(described.known_groups)

@@ -85,10 +85,6 @@ class Engine(ABC):
         """The number of rows, if it is known before they are read."""
         return None
 
-    def describe(self, partition: int) -> str:
-        """Return where the rows of a partition are, for messages."""
-        return f"partition {partition}"
-
     def check(self) -> None:
         """Raise an `EvidenceError` if the rows are not those of earlier walks."""
         return
@@ -98,23 +94,9 @@ class Engine(ABC):
     ) -> tuple[Engine, Meanings, Any]:
         """Decide which values texts stand for, if rows have no types, as in CSV files.
 
-        Parameters
-        ----------
-        texts : dict
-            all texts of some columns.
-        sample : pyarrow.Table
-            rows with these columns as text.
-        known : dict
-            the values of some of these columns, if they are known.
-
-        Returns
-        -------
-        engine : Engine
-            that reads the columns as values.
-        meanings : dict
-            by column, the value of each text.
-        sample : pyarrow.Table
-            with values in place of texts.
+        `texts` are all texts of some columns, `sample` is an Arrow table with these columns, and `known` has
+        the values of some of them. Return an engine that reads values, the value of each text by column, and
+        the sample with values.
         """
         return self, {}, sample
 
@@ -122,7 +104,8 @@ class Engine(ABC):
         """Return the answers of `rows` on all rows, lazily, as a frame of the same kind."""
         raise OptionError(
             "rows like these have no frame to give back: decide them batch by batch, "
-            "policy.decide(columns.evidence(batch), ids=...)"
+            "policy.decide(columns.evidence(batch), ids=...), or files part by part, "
+            "`bylaw decide policy.json FOLDER -o FOLDER`"
         )
 
 
@@ -183,9 +166,6 @@ class Database(Engine):
                 f"{self} was changed while its rows were read; nothing was fitted. Scan it again"
             )
 
-    def describe(self, partition: int) -> str:
-        return str(self)
-
     def list_columns(self, names: Sequence[str]) -> str:
         """Write quoted names of columns, with commas between them."""
         return ", ".join(map(self.dialect.quote_name, names))
@@ -196,9 +176,3 @@ class Database(Engine):
         if table is None:
             raise OptionError("scan(connection, columns, table=...) needs the name of the table")
         return ".".join(map(cls.dialect.quote_name, table.split(".")))
-
-
-def refuse_table(table: str | None, advice: str) -> None:
-    """Raise if `table` is given with a source that is not a database connection."""
-    if table is not None:
-        raise OptionError(f"table= names a table of a database; {advice}")

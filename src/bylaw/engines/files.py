@@ -21,8 +21,8 @@ import pyarrow.dataset
 import pyarrow.parquet
 
 from bylaw._base.typing import Value
-from bylaw.engines.engine import Engine, Meanings, RowMap, Task, refuse_table
-from bylaw.errors import EvidenceError, OptionError
+from bylaw.engines.engine import Engine, Meanings, Task
+from bylaw.errors import EvidenceError
 from bylaw.rows.background_io import read_ahead
 from bylaw.rows.columns import Columns
 from bylaw.rows.table_files import (
@@ -41,7 +41,6 @@ _LARGE = 2**28  # bytes: it takes longer to read their rows than to start proces
 
 def open_source(source: Any, columns: Columns, table: str | None) -> Engine:
     """Return the engine of a path, a folder, a pattern, or a pyarrow dataset."""
-    refuse_table(table, "a path needs none")
     if isinstance(source, pyarrow.dataset.Dataset):
         paths = [Path(path) for path in getattr(source, "files", ())]
         if not paths:
@@ -99,9 +98,6 @@ class TableFiles(Engine):
         """Parts of about a million rows, with their number of rows if it is known."""
         return [partition for file in self.files for partition in _cut(file)]
 
-    def describe(self, partition: int) -> str:
-        return str(self.partitions[partition][0].path)
-
     def check(self) -> None:
         for file, state in zip(self.files, self.states, strict=True):
             if look_at(file.path) != state:
@@ -125,12 +121,6 @@ class TableFiles(Engine):
         values = {**self.files[0].values, **settled}
         files = tuple(replace(file, text=text, values=values) for file in self.files)
         return replace(self, files=files), meanings, sample
-
-    def map(self, rows: RowMap) -> Any:
-        raise OptionError(
-            "rows in files have no frame to give back: `bylaw decide policy.json FOLDER -o FOLDER` "
-            "decides them part by part; in Python, policy.decide(columns.evidence(batch), ids=...) a batch"
-        )
 
     @property
     def is_large(self) -> bool:
@@ -166,7 +156,7 @@ class TableFiles(Engine):
         try:
             return task(i, batches)
         except EvidenceError as problem:
-            problem.add_place(self.describe(i))
+            problem.add_place(self.partitions[i][0].path)
             raise
 
     def _read(self, columns: Sequence[str], first: int, end: int) -> Generator[tuple[int, Any], None, None]:

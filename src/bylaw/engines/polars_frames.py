@@ -13,7 +13,7 @@ import polars.selectors
 import pyarrow
 
 from bylaw.engines._workers import Outcome, receive, run_on_worker
-from bylaw.engines.engine import Engine, RowMap, Task, refuse_table
+from bylaw.engines.engine import Engine, RowMap, Task
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.rows.columns import Columns
 
@@ -24,7 +24,6 @@ _REMEDY = "Write the rows to Parquet and scan that"
 
 def open_source(source: Any, columns: Columns, table: str | None) -> Engine:
     """Return the engine of a LazyFrame."""
-    refuse_table(table, "a LazyFrame needs none")
     if not isinstance(source, polars.LazyFrame):
         raise OptionError(
             f"of Polars, scan() takes a LazyFrame, not {type(source).__name__}; rows in memory are passed as "

@@ -26,7 +26,7 @@ from bylaw.program.blocks import Layout, make_blocks
 from bylaw.program.dual import Dual, Pass
 from bylaw.program.linear_form import LinearForm
 from bylaw.rows.columns import Columns
-from bylaw.rows.evidence import Evidence, Limits, as_evidence
+from bylaw.rows.evidence import Evidence, as_evidence
 from bylaw.rows.margins import Margins
 from bylaw.rows.outcomes import ObservedRows
 
@@ -99,6 +99,8 @@ def scan(
             f"scan() takes a path, a pyarrow dataset, a polars LazyFrame, a Dask or Spark DataFrame or a "
             f"database connection, not {type(source).__name__}; rows in memory are passed as Evidence"
         )
+    if table is not None and package not in ("duckdb", "_duckdb", "psycopg"):
+        raise OptionError(f"table= names a table of a database; leave it out for a {type(source).__name__}")
     try:
         module = importlib.import_module(_ENGINES[package])
     except ModuleNotFoundError as missing:
@@ -152,24 +154,33 @@ class Scan:
             if result is not None:
                 rows += count(result)
                 yield result
-            self.report(rows, self.engine.n_rows)
+            self.report(rows)
         self.engine.check()
 
-    def report(self, rows: int, n_rows: int | None) -> None:
+    def report(self, rows: int, n_rows: int | None = None) -> None:
         """Report the progress of the present walk, if it is watched."""
         if self.progress is not None:
+            n_rows = self.engine.n_rows if n_rows is None else n_rows
             self.progress(Progress(self.passes, rows, n_rows, time.monotonic() - self.starts[-1]))
 
+    def _add_up(self, task: Task, columns: Sequence[str], count: Callable[[Any], int]) -> Any:
+        total = None
+        for part in self.walk(task, columns, count):
+            total = part if total is None else total + part
+        if total is None:
+            raise EvidenceError(f"{self.engine} has no rows")
+        return total
+
     def survey(self, problem: Problem, seed: int = 0) -> SurveyedRows:
-        """Walk over the rows for what a problem needs to know of all of them, and a sample; it is kept."""
-        begun = self.passes
+        """Return the rows with what a problem needs to know of all of them, and a sample; it is kept."""
         if (problem, seed) in self.known:
-            return replace(self.known[problem, seed], begun=begun)
+            return replace(self.known[problem, seed], begun=self.passes)
+        begun = self.passes
         columns = self.columns.restrict(problem.attributes, problem.references, problem.arrays)
         plan = Sampler.of(SAMPLE_ROWS, self.engine.n_rows, self.engine.n_partitions, seed)
-        attributes, reader = list(problem.attributes), BatchReader(columns)
+        reader, attributes = BatchReader(columns), list(problem.attributes)
         task = partial(survey_rows, reader=reader, attributes=attributes, plan=plan)
-        found = self._add_up(self.walk(task, columns.names, lambda part: part.n_rows))
+        found = self._add_up(task, columns.names, lambda part: part.n_rows)
 
         # Groups have the values that they have on all rows; where rows have no types, texts become values.
         margins, observed = found.margins, found.observed
@@ -220,7 +231,7 @@ class Scan:
             raise OptionError(f"n_rows must be at least 1, not {n_rows}")
         plan = Sampler.of(n_rows, self.engine.n_rows, self.engine.n_partitions, seed)
         task = partial(sample_rows, plan=plan)
-        return self._add_up(self.walk(task, self.columns.names, lambda part: len(part.rows))).rows
+        return self._add_up(task, self.columns.names, lambda part: len(part.rows)).rows
 
     def read(self, values: Mapping[str, Sequence[Value]] | None = None) -> Evidence:
         """Return all rows in memory; raise if there are too many.
@@ -248,14 +259,6 @@ class Scan:
                 f"random sample of them, such as rows.sample(1_000_000)"
             )
         return found
-
-    def _add_up(self, parts: Iterator[Any]) -> Any:
-        total = None
-        for part in parts:
-            total = part if total is None else total + part
-        if total is None:
-            raise EvidenceError(f"{self.engine} has no rows")
-        return total
 
 
 def count_most_values() -> int:
@@ -368,34 +371,23 @@ def read_rows(rows: Any, values: Mapping[str, Sequence[Value]] | None = None) ->
     return rows.read(values) if isinstance(rows, Scan) else as_evidence(rows)
 
 
-def attach_observed(
-    rows: Any,
-    *,
-    labels: Any = None,
-    groups: Any = None,
-    propensity_weights: Any = None,
-    outcomes: Mapping[str, Any] | None = None,
-    limits: Limits | None = None,
-    largest_weight: float | None = None,
-) -> Any:
-    """Return evidence with these observed columns, or scanned rows, which have them in columns of their own.
+def attach_observed(rows: Any, *, groups: Any = None, **observed: Any) -> Any:
+    """Return evidence with observed columns, or scanned rows, which have them in columns of their own.
 
-    These are the arguments of `solve`, `audit` and others, which stand for columns of the evidence.
+    Parameters
+    ----------
+    rows : Evidence or Scan
+    groups : optional
+        true groups, as `solve`, `audit` and others call them.
+    **observed : optional
+        other parameters of `Evidence.with_observed`.
     """
-    given = {"labels": labels, "groups": groups, "propensity_weights": propensity_weights}
-    if isinstance(rows, Scan):
-        for name, value in given.items():
-            if value is not None:
-                raise OptionError(
-                    f"{name}= is an argument for Evidence; of scanned rows, state the columns: "
-                    "Columns(..., label=..., true_groups={...})"
-                )
-        return rows
-    return as_evidence(rows).with_observed(
-        labels=labels,
-        true_groups=groups,
-        propensity_weights=propensity_weights,
-        outcomes=outcomes,
-        limits=limits,
-        largest_weight=largest_weight,
-    )
+    if not isinstance(rows, Scan):
+        return as_evidence(rows).with_observed(true_groups=groups, **observed)
+    for name in ("labels", "groups", "propensity_weights"):
+        if {**observed, "groups": groups}[name] is not None:
+            raise OptionError(
+                f"{name}= is an argument for Evidence; of scanned rows, state the columns: "
+                "Columns(..., label=..., true_groups={...})"
+            )
+    return rows

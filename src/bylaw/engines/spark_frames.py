@@ -17,7 +17,7 @@ from pyspark import TaskContext
 from pyspark.sql.classic.dataframe import DataFrame
 
 from bylaw.engines._workers import receive, run_on_worker
-from bylaw.engines.engine import Engine, RowMap, Task, refuse_table
+from bylaw.engines.engine import Engine, RowMap, Task
 from bylaw.errors import OptionError
 from bylaw.rows.columns import Columns
 
@@ -29,7 +29,6 @@ _REMEDY = (
 
 def open_source(source: Any, columns: Columns, table: str | None) -> Engine:
     """Return the engine of a DataFrame of a classic session; raise for one of Spark Connect."""
-    refuse_table(table, "of Spark, pass spark.table(...)")
     if not isinstance(source, DataFrame):
         connected = ".connect." in type(source).__module__
         raise OptionError(
