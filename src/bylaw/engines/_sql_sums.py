@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from bylaw._base.typing import Floats
-from bylaw.engines.engine import PULL, Database
+from bylaw.engines.engine import PULL, ROUNDING, Database
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.program.blocks import Layout
 from bylaw.program.dual import (
@@ -50,7 +50,6 @@ from bylaw.scoring import (
 )
 
 SAMPLE_ROWS = 2**18  # in a temporary table, for the first stages of a solve
-_ROUNDING = 1e-9  # relative, of sums of weights
 _DECIDED = 1 - 1e-9  # rows with a decision this probable add nothing to the curvature
 _FEW_PLACES = 10  # so few products cost less than another look at the undecided rows
 Watch = Callable[[], AbstractContextManager[None]]  # around each statement that looks at all rows
@@ -392,7 +391,7 @@ class SummedRows:
                     found[key][int(cell)] = float(value or 0)
         columns = [[found[part.only, text] for text in texts[part]] for part in sums]
         count, mass, *answers = (np.array(part).reshape(len(part), n_cells).T for part in columns)
-        if count.sum() != self.n_rows or not math.isclose(mass.sum(), self.mass, rel_tol=_ROUNDING):
+        if count.sum() != self.n_rows or not math.isclose(mass.sum(), self.mass, rel_tol=ROUNDING):
             raise EvidenceError(
                 f"{self.database} was changed while its rows were read; nothing was fitted. Start again"
             )

@@ -187,7 +187,7 @@ class Survey(Sums):
 def survey_rows(
     partition: int, batches: Iterator[Any], *, reader: BatchReader, attributes: list[str], plan: Sampler
 ) -> Survey | None:
-    """Survey the rows of a partition, by the attributes that rules refer to."""
+    """Return a survey of the rows of a partition, by the attributes that rules refer to."""
     sampler, parts, n_rows = plan.start(partition), list[Survey](), 0
     for batch in batches:
         if not len(batch):

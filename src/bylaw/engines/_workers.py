@@ -11,10 +11,8 @@ import pyarrow
 import pyarrow.types
 
 from bylaw._base.typing import Floats
-from bylaw.engines.engine import Task
+from bylaw.engines.engine import ROUNDING, Task
 from bylaw.errors import BylawError, EvidenceError
-
-_ROUNDING = 1e-9  # relative, of sums of a column: rows may come in another order
 
 
 class Outcome(NamedTuple):
@@ -83,7 +81,7 @@ def receive(outcomes: Iterable[Outcome], counts: dict[Any, float], remedy: str) 
             )
         for name, found in outcome.sums.items():
             first = counts.setdefault((outcome.partition, name), found)
-            if not math.isclose(first, found, rel_tol=_ROUNDING):
+            if not math.isclose(first, found, rel_tol=ROUNDING):
                 raise EvidenceError(
                     f"the column {name!r} of partition {outcome.partition} has other values than when it was "
                     f"first read: rows changed while they were read, and nothing was fitted. {remedy}"

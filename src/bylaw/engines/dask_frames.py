@@ -16,8 +16,8 @@ from bylaw.engines._workers import Outcome, receive, run_on_worker
 from bylaw.engines.engine import Engine, RowMap, Task
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.rows.columns import Columns
+from bylaw.rows.table_files import BATCH_ROWS
 
-_BATCH_ROWS = 2**17
 _TOGETHER = 64  # partitions that a scheduler without a cluster gets at a time: their results are in memory
 _REMEDY = "Persist the frame first, or write it to Parquet and scan that"
 
@@ -98,7 +98,7 @@ def _read_batches(rows: pandas.DataFrame) -> Iterator[pyarrow.RecordBatch]:
         table = pyarrow.Table.from_pandas(rows, preserve_index=False)
     except pyarrow.ArrowException as problem:
         raise EvidenceError(f"a column mixes types of values: {problem}") from None
-    yield from table.to_batches(max_chunksize=_BATCH_ROWS)
+    yield from table.to_batches(max_chunksize=BATCH_ROWS)
 
 
 def _map_part(part: pandas.DataFrame, rows: RowMap) -> pandas.DataFrame:

@@ -12,10 +12,10 @@ import duckdb
 from bylaw.engines.engine import Database, Task
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.rows.columns import Columns
+from bylaw.rows.table_files import BATCH_ROWS
 from bylaw.scoring import DIALECTS
 
 _VIEW = "bylaw_relation"  # the name of a relation in statements
-_BATCH = 2**17  # rows that are pulled at a time
 _TRANSACTION = "SELECT txid_current()"  # its number
 
 
@@ -97,4 +97,4 @@ class DuckTable(Database):
         return f"SELECT * FROM ({select}) AS whole USING SAMPLE {100 * share} PERCENT (bernoulli, 7)"
 
     def run(self, task: Task, columns: Sequence[str]) -> Iterator[Any]:
-        yield task(0, iter(self.rows.project(self.list_columns(columns)).to_arrow_reader(_BATCH)))
+        yield task(0, iter(self.rows.project(self.list_columns(columns)).to_arrow_reader(BATCH_ROWS)))

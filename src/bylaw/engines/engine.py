@@ -15,6 +15,7 @@ from bylaw._base.typing import Value
 from bylaw.errors import EvidenceError, InfeasibleRulesError, OptionError
 from bylaw.scoring import Dialect
 
+ROUNDING = 1e-9  # relative, of sums over rows, which may come in another order
 PULL = "pass pull=True to scan, so that the rows are streamed to this process in batches"
 # A task gets the number of a partition and its rows as Arrow record batches, and returns any result.
 Task = Callable[[int, Iterator[Any]], Any]
@@ -130,14 +131,14 @@ class Database(Engine):
 
     @abstractmethod
     def begin(self) -> bool:
-        """Begin a transaction in which all statements see the same rows.
+        """Start a transaction in which all statements see the same rows.
 
         Return False, and do nothing, within a transaction of the caller.
         """
 
     @abstractmethod
     def end(self) -> None:
-        """End the transaction that was begun."""
+        """Finish the transaction that was started."""
 
     @abstractmethod
     def sum_up(self) -> Any:
@@ -145,7 +146,7 @@ class Database(Engine):
 
     @contextmanager
     def hold_rows(self) -> Iterator[None]:
-        """Let all statements see the same rows; raise an `EvidenceError` in the end if they did not."""
+        """Make all statements see the same rows; raise an `EvidenceError` in the end if they did not."""
         begun = self.begin()
         try:
             before = self.sum_up()

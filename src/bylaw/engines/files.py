@@ -2,17 +2,15 @@
 
 Parquet files are cut into partitions of whole row groups, any other file is one. Large files are read in
 several processes, by joblib, which need no guard in scripts as they start without the main module. Other
-files are read in this process, by a thread that reads ahead.
+files are read in this process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -137,35 +135,30 @@ class TableFiles(Engine):
             n_processes = min(count_processes(), self.n_partitions)
             parallel = joblib.Parallel(n_processes, return_as="generator", max_nbytes=None)
             try:
-                jobs = (joblib.delayed(self._run_alone)(task, columns, i) for i in range(self.n_partitions))
+                jobs = (joblib.delayed(self._run_apart)(task, columns, i) for i in range(self.n_partitions))
                 for result in parallel(jobs):
                     yield result
                     done += 1
             except BrokenProcessPool:  # a process was killed, such as for want of memory: this one has more
                 pass
-        with read_ahead(self._read(columns, done, self.n_partitions)) as batches:
-            for i, part in groupby(batches, key=itemgetter(0)):
-                yield self._work(task, i, (batch for _, batch in part if batch is not None))
+        for i in range(done, self.n_partitions):
+            yield self._run_on(task, columns, i)
 
-    def _run_alone(self, task: Task, columns: Sequence[str], i: int) -> Any:
+    def _run_apart(self, task: Task, columns: Sequence[str], i: int) -> Any:
         """Run a task on one partition, in a process that has one core."""
         pyarrow.set_cpu_count(1)
-        return self._work(task, i, (batch for _, batch in self._read(columns, i, i + 1) if batch is not None))
+        return self._run_on(task, columns, i)
 
-    def _work(self, task: Task, i: int, batches: Iterator[Any]) -> Any:
+    def _run_on(self, task: Task, columns: Sequence[str], i: int) -> Any:
+        """Run a task on one partition, while a thread reads ahead; errors name the file."""
+        file, _ = self.partitions[i]
         try:
-            return task(i, batches)
+            with read_ahead(file.batches(columns)) as batches:
+                return task(i, batches)
         except EvidenceError as problem:
-            problem.add_place(self.partitions[i][0].path)
+            if str(file.path) not in str(problem):
+                problem.add_place(file.path)
             raise
-
-    def _read(self, columns: Sequence[str], first: int, end: int) -> Generator[tuple[int, Any], None, None]:
-        """Yield the batches of some partitions, each with the number of its partition; first of all None,
-        so that an empty partition has a number, too."""
-        for i in range(first, end):
-            yield i, None
-            for batch in self.partitions[i][0].batches(columns):
-                yield i, batch
 
 
 def count_processes() -> int:

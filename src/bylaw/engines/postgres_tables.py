@@ -14,9 +14,9 @@ from psycopg.rows import tuple_row
 from bylaw.engines.engine import PULL, Database, Task
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.rows.columns import Columns
+from bylaw.rows.table_files import BATCH_ROWS
 from bylaw.scoring import DIALECTS
 
-_BATCH = 2**16  # rows that are pulled at a time
 _NO_JIT = "SET LOCAL jit = off"  # to compile hundreds of sums takes longer than to compute them
 _WRONG_TYPES = (
     psycopg.errors.InvalidTextRepresentation,
@@ -146,7 +146,7 @@ class PostgresTable(Database):
         def pull() -> Iterator[Any]:
             with self._cursor("bylaw_rows") as cursor:  # on the server, so that batches come one by one
                 cursor.execute(f"SELECT {', '.join(quoted.values())} FROM {self.relation}")
-                while rows := cursor.fetchmany(_BATCH):
+                while rows := cursor.fetchmany(BATCH_ROWS):
                     parts = zip(columns, zip(*rows, strict=True), strict=True)
                     yield pyarrow.RecordBatch.from_pydict({name: list(part) for name, part in parts})
 

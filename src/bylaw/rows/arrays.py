@@ -175,22 +175,8 @@ def check_alignment(columns: Mapping[str, Any], known: RowIndex | None = None) -
     Rows are matched by position, so two indexes of the same length must be equal: another order, or other
     labels, suggest that the caller expects rows to be matched by label. Arrays and lists have no index.
 
-    Parameters
-    ----------
-    columns : dict
-        {name: frame, series, array, or a dict of these}, as an error would name them.
-    known : RowIndex, optional
-        that these rows have already.
-
-    Returns
-    -------
-    RowIndex or None
-        `known`, or else that of the first column that has one.
-
-    Raises
-    ------
-    EvidenceError
-        if two of them differ.
+    `columns` are frames, series, arrays, or dicts of these, by the names that an error would give them, and
+    `known` is an index that the rows have already. Raise an `EvidenceError` if two of them differ.
 
     Examples
     --------

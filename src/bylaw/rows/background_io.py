@@ -13,8 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-_AHEAD = 2  # batches that are read before they are asked for
-_BEHIND = 2  # batches that wait to be written
+_WAITING = 2  # batches that are read before they are used, or wait to be written
 _END: Any = object()
 
 
@@ -22,7 +21,7 @@ _END: Any = object()
 def read_ahead(batches: Generator[T, None, None]) -> Iterator[Iterator[T]]:
     """Give the same batches, and read the next ones while one is in use."""
     with contextlib.closing(batches), _start_thread("bylaw-read") as thread:
-        waiting = deque(thread.submit(next, batches, _END) for _ in range(_AHEAD))
+        waiting = deque(thread.submit(next, batches, _END) for _ in range(_WAITING))
 
         def take() -> Iterator[T]:
             while (batch := waiting.popleft().result()) is not _END:
@@ -40,7 +39,7 @@ def write_behind(write: Callable[[T], None]) -> Iterator[Callable[[T], None]]:
 
         def submit(batch: T) -> None:
             waiting.append(thread.submit(write, batch))
-            if len(waiting) > _BEHIND:
+            if len(waiting) > _WAITING:
                 waiting.popleft().result()
 
         yield submit

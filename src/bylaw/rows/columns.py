@@ -42,7 +42,6 @@ _OBVIOUS = {  # names of columns by role, which are found if no column is stated
     "id": ("id",),
 }
 OBVIOUS_LABELS = _OBVIOUS["label"]
-_MAX_SHOWN = 12  # columns in a remark, which is one line
 
 
 @dataclass(frozen=True)
@@ -313,29 +312,11 @@ class Columns:
 def find_columns(
     stated: Mapping[str, Any], names: Sequence[str], problem: Problem, without: Sequence[str] = ()
 ) -> tuple[Columns, list[str]]:
-    """Return the columns of a table for a problem, as stated or by obvious names.
+    """Return the columns of a table for the rules of a problem, and its guesses in words.
 
-    Parameters
-    ----------
-    stated : dict
-        columns by role, of `ROLES`; they take precedence over columns with obvious names.
-    names : sequence of str
-        the columns of the table.
-    problem : Problem
-        whose rules refer to groups, earlier models and costs.
-    without : sequence of str, optional
-        roles that are not looked for.
-
-    Returns
-    -------
-    columns : Columns
-    guessed : list of str
-        the roles that were not stated and the columns that have them, in words.
-
-    Raises
-    ------
-    EvidenceError
-        that names a role that no column has, or several may have, and what to state.
+    `stated` are columns by role, of `ROLES`, which take precedence over obvious names among `names`, the
+    columns of the table. Roles in `without` are not looked for. Raise an `EvidenceError` with a remedy if no
+    column, or several, may have a role.
     """
     finder = _Finder(stated, names, problem, without)
     return finder.find(), finder.guessed
@@ -420,10 +401,8 @@ class _Finder:
                 )
             stated = obvious[0]
             shown = list(self.match(stated).values())
-            more = f" and {len(shown) - _MAX_SHOWN} more" if len(shown) > _MAX_SHOWN else ""
-            self.guessed.append(
-                f"probabilities are {stated}: the columns {', '.join(shown[:_MAX_SHOWN])}{more}"
-            )
+            more = f" and {len(shown) - 12} more" if len(shown) > 12 else ""  # a remark is one line
+            self.guessed.append(f"probabilities are {stated}: the columns {', '.join(shown[:12])}{more}")
         stars = self.expand(stated, "probabilities")
         if len(stars) < 2:
             raise EvidenceError("probabilities: there must be a column for each of two classes or more")

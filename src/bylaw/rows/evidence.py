@@ -50,8 +50,7 @@ MARGIN_TOLERANCE = 0.1  # mean total variation between a joint's margins and the
 LEAST_WEIGHT = 1e-50  # of a row that counts; its inverse is the most
 REJECTED = "reject"  # the label of an earlier model's rejections
 KNOWN = "known"  # in place of an outcome: a cost that is known when a row is decided, such as a price list
-_AGREES_WITH_NOTHING = -1
-_NOWHERE = -2
+_NOWHERE = -2  # the position of a value that is not among those of a column
 _NOTHING_OBSERVED: dict[str, Any] = {
     "labels": None,
     "true_groups": {},
@@ -648,7 +647,8 @@ class _Checker:
             ordered = columns_by_name(matrix, names, actions)
             return own(check_probabilities(ordered, what, self.normalize), column)
         vector = self.rows.vector(column, what)
-        positions = {REJECTED: _AGREES_WITH_NOTHING} | {action: i for i, action in enumerate(actions)}
+        # A rejection is a decision that agrees with no action, unless it is an action itself.
+        positions = {REJECTED: -1} | {action: i for i, action in enumerate(actions)}
         if vector.dtype.kind in "UO":  # a column with "reject" has numbers as text
             positions = {
                 str(label): i for label, i in positions.items() if isinstance(label, int)
@@ -822,26 +822,25 @@ def encode_values(
 def concatenate(parts: Sequence[Evidence]) -> Evidence:
     """Return all the rows of several evidences with the same columns."""
     first = parts[0]
+    names = [name for name in first.per_row if name != "index"]
+    fixed = ("classes", "options", "limits", "largest_weight")
     for part in parts:
-        if _list_kinds(part) != _list_kinds(first):
+        alike = all(_find_kind(getattr(part, name)) == _find_kind(getattr(first, name)) for name in names)
+        if not alike or any(getattr(part, name) != getattr(first, name) for name in fixed):
             raise EvidenceError(
                 f"batches must have the same classes and columns: {first} came first, and then {part}"
             )
-    names = [name for name in first.per_row if name != "index"]
     columns = {name: _stack([getattr(part, name) for part in parts]) for name in names}
     return first.with_columns(index=None, **columns)
 
 
-def _list_kinds(evidence: Evidence) -> list[Any]:
-    """Return what must be the same in evidences that are concatenated."""
-    known = [(name, group.known) for name, group in evidence.groups.items()]
-    hidden = [group.values for group in evidence.hidden_groups.values()]
-    present = [evidence.weights is None, evidence.labels is None, evidence.propensity_weights is None]
-    tables = (evidence.joint, evidence.references, evidence.costs, evidence.true_groups)
-    exact = [(name, isinstance(cost, str)) for name, cost in evidence.outcomes.items()]
-    decisions = [evidence.classes, evidence.options]
-    kinds = [known, hidden, *map(list, tables), exact, present]
-    return [*decisions, *kinds, evidence.limits, evidence.largest_weight]
+def _find_kind(column: Any) -> Any:
+    """Return what parts of a column must have in common: names, values of unknown groups, and widths."""
+    if isinstance(column, Mapping):
+        return [(name, _find_kind(one)) for name, one in column.items()]
+    if isinstance(column, np.ndarray):
+        return column.shape[1:]
+    return type(column) if isinstance(column, KnownGroup) else getattr(column, "values", column)
 
 
 def as_evidence(evidence: Any) -> Evidence:

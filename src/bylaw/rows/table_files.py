@@ -12,7 +12,7 @@ import glob
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
@@ -37,8 +37,6 @@ from bylaw.rows.json_lines import open_lines, read_first
 from bylaw.rows.text_values import check_length, has_truth, match_value, parse_values
 
 BATCH_ROWS = 131_072  # a few megabytes of scores
-_VALUE_BYTES = 8  # of a value in a file that does not state its rows, about
-_COMPRESSION = 4  # of such a file, about
 _HIDDEN = (".", "_")  # first characters of the names of markers, such as _SUCCESS
 _DECIMAL = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]*)?([eE][-+]?[0-9]+)?")
 _SUFFIXES = {
@@ -255,8 +253,9 @@ class TableFile:
         """Return the number of rows; estimate it by the size of the files if they do not state it."""
         if (rows := self.rows) is not None:
             return rows
-        sizes = [look_at(path).size * (_COMPRESSION if _is_compressed(path) else 1) for path in self.files]
-        return sum(sizes) // (_VALUE_BYTES * max(len(self.names), 1))
+        # A value takes about eight bytes, and compression saves about three quarters.
+        sizes = [look_at(path).size * (4 if _is_compressed(path) else 1) for path in self.files]
+        return sum(sizes) // (8 * max(len(self.names), 1))
 
     def split(self, columns: Sequence[str] | None = None) -> list[TableFile]:
         """Return its files as single tables in which these columns have the same types."""
@@ -290,7 +289,7 @@ class TableFile:
                 ) from None
         return found
 
-    def batches(self, columns: Sequence[str] | None = None) -> Iterator[Any]:
+    def batches(self, columns: Sequence[str] | None = None) -> Generator[Any, None, None]:
         """Yield record batches of some columns, of at most some hundred thousand rows."""
         for file in self.split(columns):
             with file._open(columns) as (_, batches):
@@ -369,18 +368,9 @@ def open_columns(
     groups: Mapping[str, Sequence[Value]] | None = None,
     text: Sequence[str] = (),
 ) -> TableFile:
-    """Return a table that is read by the roles of its columns.
+    """Return a table that is read by the roles of its columns, and by values of `groups` if they are known.
 
-    Parameters
-    ----------
-    path : Path
-        a file, a folder or a pattern.
-    columns : Columns
-        the roles of the columns.
-    groups : dict, optional
-        known values of groups.
-    text : sequence of str, optional
-        other columns, which stay as they are.
+    Columns in `text` stay as they are.
     """
     numbers, values = columns.numbers, columns.list_values(groups)
     ids = () if columns.id is None else (columns.id,)
