@@ -231,10 +231,6 @@ def demographic_parity(
         the labels that the rules refer to; all by default, and where there are no classes all options.
         Options beside the labels are meant where they are named.
 
-    Returns
-    -------
-    Family
-
     Examples
     --------
     >>> demographic_parity('sex', tol=0.02)
@@ -259,10 +255,6 @@ def equalized_odds(attributes: Any, *, tol: Any, between: Between = "overall", l
         compare each group with all rows, or all pairs of groups.
     labels : list, optional
         the labels that the rules refer to; all by default.
-
-    Returns
-    -------
-    Family
 
     Examples
     --------
@@ -291,10 +283,6 @@ def equal_opportunity(
     labels : list, optional
         the labels that the rules refer to; all by default.
 
-    Returns
-    -------
-    Family
-
     Examples
     --------
     >>> equal_opportunity('race', tol=0.03, labels=['hire'])
@@ -322,10 +310,6 @@ def disparate_impact(
         the labels that the rules refer to; all by default. Name the favourable outcome. An option may be
         named, too.
 
-    Returns
-    -------
-    Family
-
     Examples
     --------
     >>> disparate_impact('sex', labels=['hire'])
@@ -345,10 +329,6 @@ def error_parity(attributes: Any, *, tol: Any, between: Between = "overall") -> 
         a number, or one per group, {"Female": 0.01, "Male": 0.02}.
     between : {"overall", "groups"}
         compare each group with all rows, or all pairs of groups.
-
-    Returns
-    -------
-    Family
 
     Examples
     --------
@@ -379,10 +359,6 @@ def predictive_parity(
     labels : list, optional
         the labels that the rules refer to; all by default. Name the favourable outcome.
 
-    Returns
-    -------
-    Family
-
     Examples
     --------
     >>> predictive_parity('sex', tol=0.05, labels=['hire'])
@@ -403,10 +379,6 @@ def rejection_parity(attributes: Any, *, tol: Any, between: Between = "overall")
     between : {"overall", "groups"}
         compare each group with all rows, or all pairs of groups.
 
-    Returns
-    -------
-    Family
-
     Examples
     --------
     >>> rejection_parity(('sex', 'race'), tol=0.03)
@@ -426,10 +398,6 @@ def coverage_parity(attributes: Any, *, tol: Any, between: Between = "overall") 
         a number, or one per group, {"Female": 0.01, "Male": 0.02}.
     between : {"overall", "groups"}
         compare each group with all rows, or all pairs of groups.
-
-    Returns
-    -------
-    Family
 
     Examples
     --------

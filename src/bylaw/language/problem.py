@@ -173,20 +173,21 @@ class Problem:
     @property
     def references(self) -> tuple[str, ...]:
         """The earlier models that the rules and the objective refer to."""
-        compared = [atom.reads("reference") for atom in self._atoms()]
-        return tuple(dict.fromkeys(name for name in compared if name is not None))
+        return self._list_columns("reference")
 
     @property
     def arrays(self) -> tuple[str, ...]:
         """The cost arrays that the rules and the objective read."""
-        arrays = [atom.reads("cost") for atom in self._atoms() if atom.function is None]
-        return tuple(dict.fromkeys(name for name in arrays if name is not None))
+        return self._list_columns("cost")
 
     @property
     def functions(self) -> tuple[str, ...]:
         """The costs that Python functions compute."""
-        computed = [atom.reads("cost") for atom in self._atoms() if atom.function is not None]
-        return tuple(dict.fromkeys(name for name in computed if name is not None))
+        return self._list_columns("cost", computed=True)
+
+    def _list_columns(self, kind: Literal["reference", "cost"], computed: bool = False) -> tuple[str, ...]:
+        names = [atom.reads(kind) for atom in self._atoms() if (atom.function is not None) is computed]
+        return tuple(dict.fromkeys(name for name in names if name is not None))
 
     @property
     def of_worst_group(self) -> bool:

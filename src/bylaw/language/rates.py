@@ -50,10 +50,6 @@ def error() -> Rate:
 
     A rejection is not an error, nor is another option.
 
-    Returns
-    -------
-    Rate
-
     Examples
     --------
     >>> error() <= 0.05
@@ -79,10 +75,6 @@ def _error(*, space: ActionSpace) -> Meaning:
 
 def rejected() -> Rate:
     """Return the rejection (abstention, referral) rate, P(decision is a rejection).
-
-    Returns
-    -------
-    Rate
 
     Examples
     --------
@@ -111,10 +103,6 @@ def _rejected(*, space: ActionSpace) -> Meaning:
 
 def accepted() -> Rate:
     """Return the rate of answers (coverage in selective classification), P(decision is a label).
-
-    Returns
-    -------
-    Rate
 
     Examples
     --------
@@ -146,10 +134,6 @@ def selected(label: Value) -> Rate:
     label : str, int, float or bool
         one of the classes, or an option such as an expert, a queue or a model to call.
 
-    Returns
-    -------
-    Rate
-
     Examples
     --------
     >>> selected("approve").given(sex="F") >= 0.8 * selected("approve").given(sex="M")
@@ -180,10 +164,6 @@ def recall(label: Value) -> Rate:
     label : str, int, float or bool
         one of the classes.
 
-    Returns
-    -------
-    Rate
-
     Examples
     --------
     >>> recall("fraud") >= 0.8
@@ -204,10 +184,6 @@ def precision(label: Value) -> Rate:
     ----------
     label : str, int, float or bool
         one of the classes.
-
-    Returns
-    -------
-    Rate
 
     Examples
     --------
@@ -241,10 +217,6 @@ def f1(label: Value) -> Rate:
     label : str, int, float or bool
         one of the classes.
 
-    Returns
-    -------
-    Rate
-
     Examples
     --------
     >>> 1 - f1("fraud")
@@ -275,10 +247,6 @@ def _f1(label: Value, *, space: ActionSpace) -> Meaning:
 def balanced_error() -> Rate:
     """Return the balanced error, the mean over classes of P(decision a label, not Y | Y == class).
 
-    Returns
-    -------
-    Rate
-
     Examples
     --------
     >>> balanced_error() <= 0.2
@@ -291,10 +259,6 @@ def g_mean() -> Rate:
     """Return the geometric mean of the recalls of all classes.
 
     It is not linear, and no rule can bound it: it is maximized, by `minimize=1 - g_mean()`.
-
-    Returns
-    -------
-    Rate
 
     Examples
     --------
@@ -333,10 +297,6 @@ def cost(matrix: Sequence[Sequence[float]]) -> Rate:
     matrix : array-like of shape (n_classes, n_classes) or (n_classes, n_actions)
         one row per true class, one column per action: labels, then "reject" or the options. Without columns
         for these, they are free; for sets, each label in the set pays its own entry.
-
-    Returns
-    -------
-    Rate
 
     Examples
     --------
@@ -399,10 +359,6 @@ def disagreement(reference: str) -> Rate:
     reference : str
         a name in `Evidence(references=...)`.
 
-    Returns
-    -------
-    Rate
-
     Examples
     --------
     >>> disagreement("last release") <= 0.05
@@ -418,10 +374,6 @@ def omits(reference: str) -> Rate:
     ----------
     reference : str
         a name in `Evidence(references=...)`.
-
-    Returns
-    -------
-    Rate
 
     Examples
     --------
@@ -456,10 +408,6 @@ def _disagreement(reference: str, *, space: ActionSpace) -> Meaning:
 def miscoverage() -> Rate:
     """Return the miscoverage of prediction sets, P(Y not in the set).
 
-    Returns
-    -------
-    Rate
-
     Examples
     --------
     >>> miscoverage().given(label=3) <= 0.1
@@ -482,10 +430,6 @@ def _miscoverage(*, space: ActionSpace) -> Meaning:
 
 def size() -> Rate:
     """Return the mean size of prediction sets, E[number of labels in the set].
-
-    Returns
-    -------
-    Rate
 
     Examples
     --------
@@ -519,10 +463,6 @@ def custom(column: str | Callable[..., Any], name: str | None = None) -> Rate:
         was parsed, reads the array `costs[name]` instead.
     name : str, optional
         of a function; by default its own.
-
-    Returns
-    -------
-    Rate
 
     Examples
     --------
