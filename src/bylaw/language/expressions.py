@@ -62,31 +62,53 @@ class Meaning(NamedTuple):
 
 @dataclass(frozen=True)
 class Definition:
-    """What a rate means: all that the parser, the compiler, audits and reports know of it."""
+    """What a rate means: all that the parser, the compiler, audits and reports know of it.
 
-    constructor: Callable[..., Rate]  # the public function, whose name is the word
-    meaning: Callable[..., Meaning]  # of the rate's arguments and space=
-    # The action spaces for which the rate makes sense, what to use for the others, and the action space of a
-    # problem that uses the rate, which may depend on the rate's arguments.
+    Parameters
+    ----------
+    constructor : callable
+        the public function, whose name is the word.
+    meaning : callable
+        of the rate's arguments and `space=`: what each action pays.
+    spaces : tuple
+        the action spaces for which the rate makes sense; `instead` states what to use for the others.
+    implies : type or callable, optional
+        the action space of a problem that uses the rate, or a function of the rate's arguments.
+    probability : bool
+        whether values are always within [0, 1].
+    reads : {"reference", "cost"}, optional
+        what the first argument names in the evidence.
+    phrase : str
+        in a report, completes "the share of cases that ..."; a noun such as "the average cost", if it is not
+        a probability. {0} is the first argument. `set_phrase` is the same where a decision is a set.
+    saving : str
+        what a lower rate saves, as in "0.2 points of error".
+    part_phrases : dict
+        for each rate, by name, that counts the cases of this one among others: completes "of cases that get
+        an answer, at most 5 % ...", the wording of a rule that bounds this rate by a share of the other.
+    decided : callable, optional
+        of the arguments: the decision that the rate is given by itself, which makes it a quotient.
+    whole : callable, optional
+        of a quotient by anything else, what it divides by; like the meaning, which is that of the part.
+    derived, factors : callable, optional
+        of the classes: the rates that it is made of, or of which it is the geometric mean.
+    """
+
+    constructor: Callable[..., Rate]
+    meaning: Callable[..., Meaning]
     spaces: tuple[type[ActionSpace], ...] = (LabelSpace, OptionSpace, SetSpace)
     instead: str = ""
     implies: type[ActionSpace] | Callable[..., type[ActionSpace] | None] | None = None
-    probability: bool = True  # whether values are always within [0, 1]
-    reads: Literal["reference", "cost"] | None = None  # what its first argument names in the evidence
-    # In a report, completes "the share of cases that ..."; a noun such as "the average cost", if it is not a
-    # probability. {0} is the first argument. `set_phrase` is the same where a decision is a set.
+    probability: bool = True
+    reads: Literal["reference", "cost"] | None = None
     phrase: str = ""
     set_phrase: str = ""
-    saving: str = ""  # what a lower rate saves, as in "0.2 points of error"
-    # For each rate, by name, that counts the cases of this one among others: completes "of cases that get an
-    # answer, at most 5 % ...", the wording of a rule that bounds this rate by a share of the other.
+    saving: str = ""
     part_phrases: Mapping[str, str] = field(default_factory=dict)
-    # Of a quotient by itself, such as precision(): the decision that the rate is given, of the arguments; or
-    # what it divides by, like the meaning, which is then that of the part.
     decided: Callable[..., Value] | None = None
     whole: Callable[..., Meaning] | None = None
-    derived: Callable[[Sequence[Value]], Rate] | None = None  # of the classes: the rates that it is made of
-    factors: Callable[[Sequence[Value]], list[Rate]] | None = None  # it is the geometric mean of these
+    derived: Callable[[Sequence[Value]], Rate] | None = None
+    factors: Callable[[Sequence[Value]], list[Rate]] | None = None
 
     @property
     def is_quotient(self) -> bool:

@@ -33,9 +33,14 @@ def make_rate(name: str, *arguments: Any, function: Callable[..., Any] | None = 
 def define_rate(
     constructor: Callable[..., Rate], **properties: Any
 ) -> Callable[[Callable[..., Meaning]], Callable[..., Meaning]]:
-    """Register the meaning of a rate under the name of its public function.
+    """Register the meaning of a rate, as a decorator: all that the parser, audits and reports know of it.
 
-    The properties are the other fields of `Definition`.
+    Parameters
+    ----------
+    constructor : callable
+        the public function, whose name is the word.
+    **properties
+        the other parameters of `bylaw.language.expressions.Definition`, such as `phrase`.
     """
 
     def register(meaning: Callable[..., Meaning]) -> Callable[..., Meaning]:

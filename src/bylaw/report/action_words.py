@@ -22,7 +22,7 @@ from bylaw.view.numbers import capitalize, format_amount, format_percent, round_
 from bylaw.view.sentences import describe_rate, find_unit
 
 if TYPE_CHECKING:
-    from bylaw.report.rows import ReportRows
+    from bylaw.report.context import ReportRows
 
 _LONGEST_TITLE, _LONGEST_CELL = 60, 24  # characters of an action in a title, and in a cell of a table
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
 from bylaw.program.solution import Status
-from bylaw.report.rows import ReportRows
+from bylaw.report.context import ReportContext, ReportRows
 from bylaw.rows.evidence import Evidence
 from bylaw.view.charts import Point, Scale, draw_curve, fit_scale
 from bylaw.view.html import MOST_ROWS, Content, Html, fold, join, make_list, make_page_table, tag
@@ -34,9 +34,6 @@ from bylaw.view.sentences import (
     write_amount_saved,
     write_price,
 )
-
-if TYPE_CHECKING:
-    from bylaw.report.context import ReportContext
 
 _MOST_CURVES = 8
 _SLIDER = 1000  # steps from the first level to the last
