@@ -18,7 +18,7 @@ from bylaw.errors import BylawError
 from bylaw.language.expressions import LABEL, Atom, Conditions, Objective, Rate, Ratio, Rule, Worst
 from bylaw.language.families import Family
 from bylaw.language.parser import Statement
-from bylaw.language.problem import Problem
+from bylaw.language.problem import ExpandedRule, Problem
 from bylaw.policy.policy import Policy
 from bylaw.policy.recognition import hash_evidence, shares_rows
 from bylaw.program.row_rates import compute_sizes, decide_as_model, measure_rate
@@ -205,12 +205,17 @@ class ReportRows:
         return tuple(make_partition(self.seen, attributes, self.min_cell) for attributes in named)
 
     @cached_property
+    def single_rules(self) -> list[ExpandedRule]:
+        """The rules of the problem, one for each group and label."""
+        options = self.policy.action_space.options
+        return self.policy.problem.expand(self.seen.classes, self.seen.group_values, options)
+
+    @cached_property
     def hidden(self) -> frozenset[str]:
         """The single rules, and the groups of an objective, that are about groups too small to be shown."""
-        policy, seen, minimize = self.policy, self.seen, self.policy.problem.minimize
-        rules = policy.problem.expand(seen.classes, seen.group_values, policy.action_space.options)
+        seen, minimize = self.seen, self.policy.problem.minimize
         groups = minimize.list_groups(seen.classes, seen.group_values) if isinstance(minimize, Worst) else ()
-        return list_hidden_rules([one.rule for one in rules], seen, self.min_cell, groups)
+        return list_hidden_rules([one.rule for one in self.single_rules], seen, self.min_cell, groups)
 
 
 def list_partitions(problem: Problem, seen: ObservedRows) -> list[tuple[str, ...]]:
@@ -293,16 +298,14 @@ class BoundedRate:
 
 def bound_rates(rows: ReportRows, audit: Audit | None) -> tuple[BoundedRate, ...]:
     """Return the rates of all rules, worst first; without an audit, they are estimates on these rows."""
-    policy, seen = rows.policy, rows.seen
-    expanded = policy.problem.expand(seen.classes, seen.group_values, policy.action_space.options)
-    audited = audit.rules if audit else [_estimate(one.rule, rows) for one in expanded]
+    audited = audit.rules if audit else [_estimate(one.rule, rows) for one in rows.single_rules]
     rates: dict[Hashable, BoundedRate] = {}
-    for (rule, _, place, _), judged in zip(expanded, audited, strict=True):
+    for (rule, _, place, _), judged in zip(rows.single_rules, audited, strict=True):
         if hidden := judged.rule in rows.hidden:
             judged = replace(hide_numbers(judged, rows.min_cell), reason=judged.reason)
         low, high = (-math.inf, judged.target) if judged.sense == "<=" else (judged.target, math.inf)
         track = Track(low, high, judged.estimate, judged.lower, judged.upper)
-        rate, predicted = rule.bounded, bool(find_predicted_costs(rule.excess, seen))
+        rate, predicted = rule.bounded, bool(find_predicted_costs(rule.excess, rows.seen))
         key: Hashable = rate if isinstance(rate, Ratio) else frozenset(rate.terms)
         mirrored = frozenset((atom, -c) for atom, c in rate.terms)
         if isinstance(rate, Rate) and mirrored in rates:  # a - b and b - a are the same rate
@@ -412,8 +415,7 @@ class ReportContext:
     @property
     def rate_measurement(self) -> str:
         """How the rates of the rules were measured."""
-        seen, options = self.judged.seen, self.policy.action_space.options
-        expanded = self.policy.problem.expand(seen.classes, seen.group_values, options)
+        seen, expanded = self.judged.seen, self.judged.single_rules
         costs = [name for one in expanded for name in find_predicted_costs(one.rule.excess, seen)]
         names = join_words([f"“{name}”" for name in dict.fromkeys(costs)])
         predicted = f", with {names} as predicted" if costs else ""

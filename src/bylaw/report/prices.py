@@ -25,13 +25,14 @@ from bylaw.report.context import ReportContext, ReportRows
 from bylaw.rows.evidence import Evidence
 from bylaw.view.charts import Point, Scale, draw_curve, fit_scale
 from bylaw.view.html import MOST_ROWS, Content, Html, fold, join, make_list, make_page_table, tag
-from bylaw.view.numbers import capitalize, format_amount, format_points, pluralize, round_number
+from bylaw.view.numbers import capitalize, format_amount, pluralize
 from bylaw.view.sentences import (
     find_level_unit,
     is_factor,
     name_cost,
     name_step,
     write_amount_saved,
+    write_cost,
     write_price,
 )
 
@@ -380,7 +381,7 @@ def _describe_point(curve: Curve, i: int, context: ReportContext) -> str:
         return f"{written} the rules conflict: no policy satisfies them all."
     amount, change = f"{name_cost(minimize)} {format_amount(cost, context.cost_unit)}", ""
     if i != curve.now and math.isfinite(now):
-        size = (format_points if minimize.is_probability else round_number)(abs(cost - now))
+        size = write_cost(abs(cost - now), minimize)
         change = f", {size} {'more' if cost > now else 'less'} than now"
         change = ", the same as now" if size.split()[0] == "0" else change
     missed = " The observed rates do not satisfy every rule there." if curve.missed[i] else ""

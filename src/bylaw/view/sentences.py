@@ -155,14 +155,15 @@ def name_step(statement: Statement) -> str:
     return f"{round_number(step)} (a tenth)" if step != 1 else "1"
 
 
-def _write_amount(amount: float, minimize: Objective) -> str:
+def write_cost(amount: float, minimize: Objective) -> str:
+    """Return a change of the objective: in points if it is a share, or a difference of shares."""
     return format_points(amount) if minimize.is_probability else round_number(amount)
 
 
 def write_amount_saved(price: float, statement: Statement, minimize: Objective) -> str:
     """Return how much one step of a rule's level saves at this price; empty if next to nothing."""
     saved = price * _find_step(statement)
-    return "" if saved < _LEAST_SAVING else _write_amount(saved, minimize)
+    return "" if saved < _LEAST_SAVING else write_cost(saved, minimize)
 
 
 def write_saving(price: float, statement: Statement, minimize: Objective) -> str:
@@ -200,9 +201,7 @@ def write_price(
         return sentence
     if without < _LEAST_SAVING:
         return f"{sentence if vacuous else ''} It costs nothing: without it, nothing would be saved.".strip()
-    return (
-        f"{sentence} Without it, {_write_amount(without, minimize)} {name_saving(minimize)} would be saved."
-    )
+    return f"{sentence} Without it, {write_cost(without, minimize)} {name_saving(minimize)} would be saved."
 
 
 def describe_certificate(certificate: Certificate) -> str:
