@@ -303,7 +303,7 @@ class SetSpace(ActionSpace):
         return np.sqrt(np.maximum(squares, 0.0)).sum(axis=0) + math.sqrt(bounds)
 
     def sample(self, probabilities: Floats, sampler: Sampler) -> NDArray[Any]:
-        """Membership of each label, (n_rows, n_classes)."""
+        """Return sampled membership of each label, (n_rows, n_classes)."""
         inside = sampler([np.stack([chance, 1 - chance]) for chance in probabilities], "/{}")
         return np.column_stack([position == 0 for position in inside])
 

@@ -218,7 +218,7 @@ class Atom:
             return definition.whole(*self.arguments, space=space)
         if definition.factors is not None:
             raise RuleError(
-                f"{self} is not linear, and no rule can bound it: maximise it, minimize=1 - {self} in solve()"
+                f"{self} is not linear, and no rule can bound it: maximize it, minimize=1 - {self} in solve()"
             )
         if not isinstance(space, definition.spaces):
             raise RuleError(
@@ -280,7 +280,7 @@ class Atom:
             conditions = tuple(condition for condition in conditions if condition[0] != LABEL)
         if not conditions:
             return text
-        # Python reads such a name back as it is written: it normalises identifiers beyond ASCII.
+        # Python reads such a name back as it is written: it normalizes identifiers beyond ASCII.
         if all(n.isascii() and n.isidentifier() and not keyword.iskeyword(n) for n, _ in conditions):
             return f"{text}.given({format_conditions(conditions)})"
         return f"{text}.given(**{dict(conditions)!r})"
@@ -512,13 +512,13 @@ class Ratio:
 
 
 def _enclose(rate: Rate) -> str:
-    """In parentheses, if it is more than one atom."""
+    """Return the text of a rate, in parentheses if it is more than one atom."""
     alone = len(rate.terms) == 1 and rate.terms[0][1] == 1 and not rate.constant
     return str(rate) if alone else f"({rate})"
 
 
 def _sum(terms: Iterable[tuple[Atom, float]], constant: float) -> Rate:
-    """Like terms merged, zero terms dropped, so that equal text means equal rates."""
+    """Return a rate with like terms merged and zero terms dropped, so that equal text means equal rates."""
     merged: dict[Atom, float] = {}
     for atom, coefficient in terms:
         merged[atom] = merged.get(atom, 0.0) + coefficient
@@ -770,7 +770,7 @@ class Worst:
 
     def _refuse(self, other: object) -> NoReturn:
         raise RuleError(
-            f"{self} is what is minimised, alone: it makes no rule and no sum. To bound every group, write a "
+            f"{self} is minimized alone: it makes no rule and no sum. To bound every group, write a "
             "rule for each, such as error().given(race='a') <= 0.1; a sum of rates goes inside worst()"
         )
 
@@ -783,7 +783,7 @@ class Worst:
     __repr__ = __str__
 
 
-Objective = Rate | Ratio | Worst  # what a problem minimises
+Objective = Rate | Ratio | Worst  # what a problem minimizes
 
 
 def worst(rate: Rate | str, by: Any) -> Worst:

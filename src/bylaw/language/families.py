@@ -307,7 +307,7 @@ def disparate_impact(
     between : {"groups", "overall"}
         compare all pairs of groups, or each group with all rows.
     labels : list, optional
-        the labels that the rules refer to; all by default. Name the favourable outcome. An option may be
+        the labels that the rules refer to; all by default. Name the favorable outcome. An option may be
         named, too.
 
     Examples
@@ -357,7 +357,7 @@ def predictive_parity(
     between : {"overall", "groups"}
         compare each group with all rows, or all pairs of groups.
     labels : list, optional
-        the labels that the rules refer to; all by default. Name the favourable outcome.
+        the labels that the rules refer to; all by default. Name the favorable outcome.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""A problem: what to minimise, under which rules. Frozen, and free of data."""
+"""A problem: what to minimize, under which rules. Frozen, and free of data."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ExpandedRule(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Problem:
-    """Minimise a rate subject to rules. Frozen, and free of data.
+    """Minimize a rate subject to rules. Frozen, and free of data.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class Problem:
     decisions : {"auto", "labels", "reject", "sets"} or list
         one label per row, a label or a rejection, or a set of labels; "auto" infers it from the rates used. A
         list has all labels and, beside them, options: decisions that are no labels, such as experts, queues
-        or models to call, each with a cost in what is minimised or a bound in the rules.
+        or models to call, each with a cost in what is minimized or a bound in the rules.
     reject : str, int, float or bool
         the label that a rejection gets in the decisions.
 
@@ -191,7 +191,7 @@ class Problem:
 
     @property
     def of_worst_group(self) -> bool:
-        """Whether what is minimised is the rate of the worst group."""
+        """Whether what is minimized is the rate of the worst group."""
         return isinstance(self.minimize, Worst)
 
     def _atoms(self) -> list[Atom]:

@@ -231,7 +231,7 @@ def f1(label: Value) -> Rate:
 
 
 def _f1_whole(label: Value, *, space: ActionSpace) -> Meaning:
-    """P(decision == label) + P(Y == label): exactly one action is taken, and each pays 1{Y == label}."""
+    """Return P(decision == label) + P(Y == label); exactly one action is taken, and pays 1{Y == label}."""
     _check_class("f1", label, space)
     return Meaning([Term(label, 1.0), *(Term(action, 1.0, label=label) for action in space.actions)])
 
@@ -290,7 +290,7 @@ def g_mean() -> Rate:
     factors=lambda classes: [recall(label) for label in classes],
 )
 def _made_of_others(*, space: ActionSpace) -> Meaning:
-    """They are compiled as the rates that they are made of."""
+    """Raise: they are compiled as the rates that they are made of."""
     raise AssertionError(space)
 
 

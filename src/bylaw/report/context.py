@@ -148,7 +148,7 @@ class ReportRows:
     def compare_mistakes(self, cell: Cell) -> Costs | None:
         """Compare the shares of wrong decisions in a group.
 
-        Return None if there is no label, or no model of a predicted group and its labels together.
+        Return None without labels, or without a joint model of a predicted group and its labels.
         """
         rate = self.words.mistake
         if rate is None:
@@ -330,7 +330,7 @@ def bound_rates(rows: ReportRows, audit: Audit | None) -> tuple[BoundedRate, ...
 
 
 def _estimate(rule: Rule, rows: ReportRows) -> RuleAudit:
-    """Judge a rule without a test.
+    """Estimate whether a rule holds, without a test.
 
     The effective sample size is that of the rule's smallest event, among the rows that show it.
     """

@@ -78,7 +78,7 @@ def trace_curves(
     given: Sequence[Frontier] | None,
     margin: float | Literal["auto"] = 0.0,
 ) -> Curves:
-    """Trace the curve of every statement with a single level.
+    """Compute the curve of every statement with a single level.
 
     Each point is fitted as the policy was: with the labels and groups of these rows, and with its margin. The
     policy itself, and the policy without the rule, are points that need no further fit.
