@@ -62,7 +62,7 @@ class Meaning(NamedTuple):
 
 @dataclass(frozen=True)
 class Definition:
-    """What a rate means: all that the parser, the compiler, audits and reports know of it.
+    """The meaning of a rate, and how the parser, audits and reports treat it.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ class Definition:
         for each rate, by name, that counts the cases of this one among others: completes "of cases that get
         an answer, at most 5 % ...", the wording of a rule that bounds this rate by a share of the other.
     decided : callable, optional
-        of the arguments: the decision that the rate is given by itself, which makes it a quotient.
+        of the arguments: the decision that the rate is always given, which makes it a quotient.
     whole : callable, optional
         of a quotient by anything else, what it divides by; like the meaning, which is that of the part.
     derived, factors : callable, optional
@@ -112,7 +112,7 @@ class Definition:
 
     @property
     def is_quotient(self) -> bool:
-        """Whether the rate is one by itself, such as precision()."""
+        """Whether the rate is a quotient without a condition, such as precision()."""
         return self.decided is not None or self.whole is not None
 
 
@@ -177,7 +177,7 @@ class Atom:
 
     @property
     def decided(self) -> Value | None:
-        """The decision that it is given, by a condition or by itself."""
+        """The decision that it is given, by a condition or by its definition."""
         by_itself = self.definition.decided
         return self.decision if by_itself is None else by_itself(*self.arguments)
 
@@ -575,7 +575,7 @@ class Rule:
 
     @property
     def bounded(self) -> Rate | Ratio:
-        """What the rule bounds by a number: all rates together, or a / b."""
+        """The expression that the rule bounds by a number: all rates together, or a / b."""
         if self.factor is not None:
             return Ratio(self.left, self.factor)
         return replace(self.left - self.right, constant=0.0)
@@ -789,8 +789,8 @@ Objective = Rate | Ratio | Worst  # what a problem minimizes
 def worst(rate: Rate | str, by: Any) -> Worst:
     """Return the rate of the group where it is largest, to be minimized: minimax fairness (Rawls).
 
-    Of several policies with the same worst group, the one with the lowest rate over all rows is best: it
-    counts 0.01 beside the worst group's rate.
+    Among several policies with the same worst group, the one with the lowest rate over all rows is best: that
+    rate has a weight of 0.01.
 
     Parameters
     ----------
