@@ -574,6 +574,13 @@ class Rule:
         return self.factor is not None or not (self.excess.is_linear or self.right.terms)
 
     @property
+    def denominators(self) -> list[Rate]:
+        """The denominators of its ratios: b in a >= 0.8 * b, or those of quotients."""
+        if self.factor is not None:
+            return [self.factor]
+        return [Rate(((event.whole, 1.0),)) for event in self.excess.by_event() if event.whole is not None]
+
+    @property
     def bounded(self) -> Rate | Ratio:
         """The expression that the rule bounds by a number: all rates together, or a / b."""
         if self.factor is not None:

@@ -126,6 +126,11 @@ class Family:
                 raise RuleError(f"{self}: no tolerance is given for {missing}")
         return cells
 
+    @property
+    def compares_quotients(self) -> bool:
+        """Whether its rules are differences of quotients, which are not linear."""
+        return self.definition.compares_quotients
+
     def atoms(self) -> Iterator[Atom]:
         """Yield examples of the rates used, enough to infer the kind of decisions."""
         return (atom for rate in self.definition.compared([0], [0]) for atom, _ in rate.terms)
@@ -166,6 +171,11 @@ class FamilyAtLevels(Family):
     """
 
     common: tuple[tuple[float, ...], ...] = ()  # levels: for each partition, one for each label
+
+    @property
+    def compares_quotients(self) -> bool:
+        """Whether its rules are differences of quotients: with levels, they are not."""
+        return False
 
     @property
     def share(self) -> float:

@@ -194,6 +194,12 @@ class Problem:
         """Whether what is minimized is the rate of the worst group."""
         return isinstance(self.minimize, Worst)
 
+    @property
+    def is_linear(self) -> bool:
+        """Whether the objective and every rule are linear once ratios are multiplied out."""
+        compares = any(isinstance(rule, Family) and rule.compares_quotients for rule in self.rules)
+        return self.minimize.is_linear and not compares
+
     def _atoms(self) -> list[Atom]:
         return [atom for atom, _ in self.minimize.terms] + [a for rule in self.rules for a in rule.atoms()]
 
