@@ -96,7 +96,7 @@ def test_diagnosis_of_a_scan(many, bylaw):
 
 @pytest.mark.slow
 def test_reports_of_scans_go_by_a_sample(many, bylaw, monkeypatch):
-    monkeypatch.setattr("bylaw.cli.tables.SAMPLE_ROWS", 1000)
+    monkeypatch.setattr("bylaw.cli.commands.fit.SAMPLE_ROWS", 1000)
     answer = bylaw("fit", "scores", *FIT, "--scan", "--report", "r.html", "--held-out", "new")
     assert answer.code == 0, answer.err
     assert "the report goes by a random sample of 1,000 rows" in answer.err

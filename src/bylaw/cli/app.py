@@ -17,9 +17,10 @@ from bylaw.cli.commands.audit import run_audit, run_watch
 from bylaw.cli.commands.decide import run_decide, run_explain
 from bylaw.cli.commands.demo import run_demo, run_rules
 from bylaw.cli.commands.export import export
-from bylaw.cli.commands.fit import run_diagnose, run_fit, run_frontier, run_refit
-from bylaw.cli.commands.report import run_report, run_show, run_studio
+from bylaw.cli.commands.fit import run_fit, run_refit, run_show
+from bylaw.cli.commands.report import run_diagnose, run_frontier, run_report, run_studio
 from bylaw.cli.console import MEANINGS, ExitCode, describe_problem, redirect_warnings, tell, write_failure
+from bylaw.cli.options import SharingCommand
 from bylaw.errors import BylawError, InfeasibleRulesError, UncertifiedError, install_extra
 
 app = typer.Typer(
@@ -46,7 +47,7 @@ for _command in (
     run_rules,
     run_demo,
 ):
-    app.command(_command.__name__.removeprefix("run_"))(_command)
+    app.command(_command.__name__.removeprefix("run_"), cls=SharingCommand)(_command)
 app.add_typer(export, name="export")
 
 

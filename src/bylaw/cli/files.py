@@ -40,7 +40,8 @@ def open_tables(
     """
     from bylaw.rows.table_files import read_with_delimiter
 
-    format_, tables = context.params.get("format_"), {"the table": table}
+    given, tables = vars(context.obj), {"the table": table}
+    format_ = given.get("format_")
     tables |= {f"--{name.replace('_', '-')}": path for name, path in others.items()}
     read = [name for name, path in tables.items() if path == STREAM]
     if len(read) > 1:
@@ -56,8 +57,8 @@ def open_tables(
         raise OptionError(
             f"the format of standard {streams[0]} is unknown: add --format {', '.join(FORMATS)}"
         )
-    if context.params.get("delimiter") is not None:
-        context.with_resource(read_with_delimiter(context.params["delimiter"]))
+    if given["delimiter"] is not None:
+        context.with_resource(read_with_delimiter(given["delimiter"]))
     if read:
         folder = Path(context.with_resource(tempfile.TemporaryDirectory(prefix="bylaw-")))
         tables[read[0]] = path = folder / f"standard-input.{format_}"

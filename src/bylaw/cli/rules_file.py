@@ -68,7 +68,7 @@ class RulesFile:
         _check_keys(columns, ROLES, f"{path}, [columns]")
         _check_keys(solving, SOLVING, f"{path}, [solve]")
         try:
-            _check_solving(solving)
+            check_solving(solving)
         except OptionError as problem:
             problem.add_place(f"{path}, [solve]")
             raise
@@ -111,7 +111,7 @@ def read_other_rules(path: Path | None, rule: Sequence[str] | None) -> RulesFile
     return others
 
 
-def _check_solving(solving: Mapping[str, Any]) -> None:
+def check_solving(solving: Mapping[str, Any]) -> None:
     """Raise an error about options of the solve, before any rows are read."""
     if "solver" in solving:
         from bylaw.fitting.solve import SOLVERS
