@@ -234,11 +234,11 @@ def test_bars_of_passes(monkeypatch):
     shown = io.StringIO()
     terminal = Console(file=shown, force_terminal=True, width=120)
     monkeypatch.setattr(console, "_aside", terminal)
-    with console.show_passes("fitting") as watch:
+    with console.show_progress("fitting") as watch:
         watch(Progress(1, 500, 1000, 0.5))
         watch(Progress(2, 1000, None, 0.5))
     assert "fitting, pass 2" in shown.getvalue()
     assert "1,000 rows, 2,000 rows/s" in shown.getvalue()
     monkeypatch.setattr(console, "_aside", Console(file=shown))
-    with console.show_passes("fitting") as watch:
+    with console.show_progress("fitting") as watch:
         assert watch is None

@@ -218,11 +218,6 @@ def print_at_end(path: Path) -> Iterator[None]:
     _flush()
 
 
-def get_width() -> int:
-    """Return the number of characters in a line of the terminal."""
-    return _out.width
-
-
 def _print(console: Console, text: Text) -> None:
     """Print text; on a terminal, break lines between words."""
     console.print(text, soft_wrap=not console.is_terminal)
@@ -262,48 +257,34 @@ def redirect_warnings() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def show_progress(name: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Show a bar on a terminal; yield a function that advances it by a number of units."""
+def show_progress(name: str, total: int | None = None) -> Iterator[Callable[[Any], None] | None]:
+    """Show a bar on a terminal; yield a function that advances it, or None elsewhere.
+
+    The function takes a number of further units, a step of a solver, or the state of a pass over rows. The
+    bar appears when it is first called, since a terminal can show one bar at a time.
+    """
     if not _aside.is_terminal:
-        yield lambda done: None
+        yield None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=_aside, transient=True) as bar:
-        task = bar.add_task(name, total=total)
-        yield lambda done: bar.advance(task, done)
-
-
-@contextlib.contextmanager
-def show_steps(name: str, quiet: bool = False) -> Iterator[Callable[[Any], None] | None]:
-    """Show the steps of a solver on a terminal, unless a bar of passes is shown there."""
-    if quiet or not _aside.is_terminal:
-        yield None
-        return
-    with _aside.status(name) as status:
-        yield lambda step: status.update(f"{name}: step {step.number}, off by {step.gradient_mapping:.1e}")
-
-
-@contextlib.contextmanager
-def show_passes(name: str) -> Iterator[Callable[[Any], None] | None]:
-    """Show on a terminal a bar for each pass over rows that are not in memory."""
-    if not _aside.is_terminal:
-        yield None
-        return
-    from rich.progress import BarColumn, Progress, TextColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[speed]}"))
     bar = Progress(*columns, console=_aside, transient=True)
-    task = bar.add_task(name, total=None, speed="")
+    task = bar.add_task(name, total=total)
 
-    def watch(state: Any) -> None:
-        bar.start()  # not before the first pass: nothing else can be shown beside a bar
-        speed = f"{state.rows:,} rows, {state.rows / max(state.seconds, 1e-9):,.0f} rows/s"
-        text = f"{name}, pass {state.number}"
-        bar.update(task, description=text, total=state.n_rows, completed=state.rows, speed=speed)
+    def advance(state: Any) -> None:
+        bar.start()
+        if isinstance(state, int):
+            bar.update(task, advance=state)
+        elif hasattr(state, "n_rows"):  # a pass over rows
+            speed = f"{state.rows:,} rows, {state.rows / max(state.seconds, 1e-9):,.0f} rows/s"
+            text = f"{name}, pass {state.number}: {speed}"
+            bar.update(task, description=text, total=state.n_rows, completed=state.rows)
+        else:
+            text = f"{name}, off by {state.gradient_mapping:.1e}"
+            bar.update(task, description=text, completed=state.number)
 
     try:
-        yield watch
+        yield advance
     finally:
         bar.stop()

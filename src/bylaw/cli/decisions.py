@@ -222,15 +222,15 @@ def write_decisions(
     decider: Decider,
     files: Sequence[TableFile],
     output: Path,
-    advance: Callable[[int], None],
+    advance: Callable[[int], None] | None,
     *,
     repeated: bool,
     empty: bool = False,
 ) -> int:
     """Write the decisions of all rows to a file, and return how many there are.
 
-    `advance` is called with the number of rows of each batch. An id may be in several rows if `repeated`, and
-    there may be no rows if `empty`.
+    `advance`, if given, gets the number of rows of each batch. An id may be in several rows if `repeated`,
+    and there may be no rows if `empty`.
     """
     order = IdOrder()
     with contextlib.ExitStack() as stack:
@@ -249,7 +249,8 @@ def write_decisions(
                 raise
             write(decided)
             order.add(batch.column(decider.id))
-            advance(len(batch))
+            if advance is not None:
+                advance(len(batch))
         if not (decider.tables.policy.deterministic or order.rises or repeated):
             refuse_repeated(files, decider.id, order.rows)  # before the output appears
     return order.rows

@@ -98,8 +98,7 @@ def _declare(
         str | None, typer.Option(help="The delimiter of CSV files, such as ';'.", show_default="a comma")
     ] = None,
     format_: Annotated[
-        str | None,
-        typer.Option("--format", help=f"The format of a table that is -: {', '.join(FORMATS)}."),
+        str | None, typer.Option("--format", help=f"The format of a table that is -: {', '.join(FORMATS)}.")
     ] = None,
     scanned: Annotated[
         bool | None,
@@ -277,15 +276,12 @@ def check_confidence(confidence: float | None) -> float:
 
 def parse_margin(text: str | None) -> dict[str, Any]:
     """Return the option `margin` of a solve, a number of standard errors or "auto", if it was given."""
-    from bylaw._base.validation import check_margin
-
     if text is None or text == "auto":
         return keep_given(margin=text)
     try:
-        margin = float(text)
+        return {"margin": float(text)}
     except ValueError:
         raise OptionError(f"--margin must be a number of standard errors or 'auto', got {text!r}") from None
-    return {"margin": check_margin(margin)}
 
 
 def make_reading(given: Any) -> Reading:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bylaw._base.validation import check_number
-from bylaw.cli.console import remark, show_passes
+from bylaw.cli.console import remark, show_progress
 from bylaw.cli.options import parse_pairs, state_columns
 from bylaw.cli.rules_file import RulesFile, read_other_rules
 from bylaw.engines import scan
@@ -65,7 +65,7 @@ class Reading:
         if detect_format(file.files[0]) == "csv":  # the type of a column follows from all rows of the sample
             raw = replace(file, text=[*file.text, *file.values], values={})
         engine = TableFiles.of(raw.split(columns), str(file.path))
-        with show_passes("sampling") as progress:
+        with show_progress("sampling") as progress:
             rows = scan.Scan(engine, Columns(columns), progress).sample_table(n_rows, self.seed)
         if len(rows) == n_rows:
             remark(f"{name_table(file.path)}: a random sample of {n_rows:,} rows")

@@ -113,11 +113,7 @@ def _find_worst(rules: Sequence[Rule], rows: ReportRows, known: Mapping[str, flo
 
 
 def _draw_rate(
-    rule: Rule,
-    excess: float,
-    statement: Statement,
-    rows: ReportRows,
-    fitted: Mapping[str, FittedRate] | None,
+    rule: Rule, excess: float, statement: Statement, rows: ReportRows, fitted: Mapping[str, FittedRate] | None
 ) -> dict[str, Any]:
     """Return a single rule in the unit of its level; with an interval, if standard errors are given."""
     space, factor = rows.policy.action_space, 1.0 if rule.factor is None else rows.measure(rule.factor)

@@ -46,8 +46,7 @@ def run_audit(
     policy: options.PolicyPath,
     table: options.Table,
     decisions: Annotated[
-        str | None,
-        typer.Option(help="Test the decisions in this column, not the policy's probabilities."),
+        str | None, typer.Option(help="Test the decisions in this column, not the policy's probabilities.")
     ] = None,
     method: Annotated[
         str | None,
@@ -171,12 +170,10 @@ def run_watch(
         ),
     ],
     late: Annotated[
-        bool,
-        typer.Option("--late", help="The table has ids, and labels or groups of rows of earlier runs."),
+        bool, typer.Option("--late", help="The table has ids, and labels or groups of rows of earlier runs.")
     ] = False,
     decisions: Annotated[
-        str | None,
-        typer.Option(help="Watch the decisions in this column, not the policy's probabilities."),
+        str | None, typer.Option(help="Watch the decisions in this column, not the policy's probabilities.")
     ] = None,
     ever: Annotated[
         float | None,

@@ -11,7 +11,7 @@ import typer
 
 import bylaw
 from bylaw.cli import options
-from bylaw.cli.console import Grid, get_width, remark, show_progress, write_result
+from bylaw.cli.console import Grid, remark, show_progress, write_result
 from bylaw.cli.files import STREAM, check_outputs, name_output, open_output, open_tables
 from bylaw.errors import OptionError
 
@@ -19,12 +19,10 @@ if TYPE_CHECKING:
     from bylaw.cli.tables import PolicyTables
 
 _SHOWN_CLASSES = 2  # the likeliest, by the model
-_NAMES_WIDTH, _NUMBER_WIDTH, _GAP = 13, 7, 2  # characters of a table: of "without rules", of +0.1234, between
+_SHOWN_ACTIONS = 8
 
 
-@options.share(
-    *("key", "key_file", "previous", "id_column", *options.SCORED, *options.READ, "as_json"),
-)
+@options.share(*("key", "key_file", "previous", "id_column", *options.SCORED, *options.READ, "as_json"))
 def run_decide(
     context: typer.Context,
     policy: options.PolicyPath,
@@ -37,8 +35,7 @@ def run_decide(
         typer.Option("--probabilities", help="Also write the probability of each action, decision_p_ACTION."),
     ] = False,
     keep: Annotated[
-        list[str] | None,
-        typer.Option("--keep", help="Also copy this column of the table; may be repeated."),
+        list[str] | None, typer.Option("--keep", help="Also copy this column of the table; may be repeated.")
     ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Remove the decisions of another run from the folder.")
@@ -114,7 +111,10 @@ def run_decide(
                 }
                 folder = DecisionFolder.open(output, source, list(targets), settings, overwrite)
                 skipped = folder.fill(decider, files, targets, advance, repeated=repeated_ids)
-                total, counts = folder.count_rows(targets), {"parts": len(targets), "skipped": skipped}
+                total, counts = (
+                    sum(folder.parts[name].rows for name in targets),
+                    {"parts": len(targets), "skipped": skipped},
+                )
             else:
                 total = write_decisions(decider, files, target, advance, repeated=repeated_ids)
         if decider.unseen:
@@ -130,9 +130,7 @@ def run_decide(
         )
 
 
-@options.share(
-    *("key", "key_file", "previous", "id_column", *options.SCORED, *options.READ, "as_json"),
-)
+@options.share(*("key", "key_file", "previous", "id_column", *options.SCORED, *options.READ, "as_json"))
 def run_explain(
     context: typer.Context,
     policy: options.PolicyPath,
@@ -176,7 +174,18 @@ def run_explain(
     drawn = None
     if has_id:  # the draw of `bylaw decide`
         drawn = column.name(loaded.decide_positions(evidence, ids=[row_id], key=secret)[0])
-    facts = {"id": row_id, "decision": drawn, **names, "actions": _list_actions(why)}
+    # The baseline and the pulls of the rules add up to the score; no minus is before a zero.
+    actions = [
+        {
+            "action": action,
+            "probability": float(why.probabilities[0, a]),
+            "baseline": float(why.baseline[0, a]) + 0.0,
+            **{rule: float(why.pulls[0, j, a]) + 0.0 for j, rule in enumerate(why.rules)},
+            "score": float(why.scores[0, a]) + 0.0,
+        }
+        for a, action in enumerate(why.actions)
+    ]
+    facts = {"id": row_id, "decision": drawn, **names, "actions": actions}
     draw = [f"The id {row_id} draws: {drawn}"] if has_id else []
     write_result(facts, [*_describe(why, loaded, evidence, names), *draw], given.as_json)
 
@@ -229,33 +238,15 @@ def _read_row(
     return columns.evidence(matches[0]), row_id
 
 
-def _list_actions(why: bylaw.Explanation) -> list[dict[str, Any]]:
-    """Return a line for each action; the baseline and the pulls of the rules add up to the score."""
-    return [
-        {
-            "action": action,
-            "probability": float(why.probabilities[0, a]),
-            "baseline": float(why.baseline[0, a]) + 0.0,  # no minus before a zero
-            **{rule: float(why.pulls[0, j, a]) + 0.0 for j, rule in enumerate(why.rules)},
-            "score": float(why.scores[0, a]) + 0.0,
-        }
-        for a, action in enumerate(why.actions)
-    ]
-
-
 def _describe(
     why: bylaw.Explanation, policy: bylaw.Policy, evidence: bylaw.Evidence, best: Mapping[str, Any]
 ) -> Iterator[str | Grid]:
-    """Yield the scores of the row, what each rule adds to them, and the decisions.
-
-    The table has a line for each rule or family as stated, and a column for each action, as many as fit on a
-    line of the terminal.
-    """
+    """Yield the scores of the row, what each rule or family as stated adds to them, and the decisions."""
     groups = [f"{name} is {group.values[group.codes[0]]}" for name, group in evidence.known_groups.items()]
     pairs = zip(evidence.classes, evidence.probabilities[0], strict=True)
     likeliest = sorted(pairs, key=lambda pair: -pair[1])[:_SHOWN_CLASSES]
-    scores = [f"{chance:.1%} {label}" for label, chance in likeliest]
-    if facts := [*groups, *([f"the model says {', '.join(scores)}"] if scores else [])]:
+    classes = ", ".join(f"{chance:.1%} {label}" for label, chance in likeliest)
+    if facts := [*groups, *([f"the model says {classes}"] if classes else [])]:
         yield "; ".join(facts)
 
     statements = {price.rule: price.statement for price in policy.rule_prices}
@@ -264,16 +255,22 @@ def _describe(
         statement = statements.get(rule, rule)
         pulls[statement] = pulls.get(statement, 0.0) + pull
     base = "before pulls" if why.without_rules is None else "without rules"
-    lines = [
-        ("probability", [f"{chance:.4f}" for chance in why.probabilities[0]]),
-        (base, _format_shares(why.baseline[0])),
-        *((f"({i})", _format_shares(pull)) for i, pull in enumerate(pulls.values(), 1)),
-        ("score", _format_shares(why.scores[0])),
+    # Show the best decisions before and after, then the likeliest.
+    first = [
+        action
+        for one in (best["after"], best["before"])
+        for action in (one if isinstance(one, list) else [one])
     ]
-    shown = _choose_actions(why)
-    heads = ("", *(str(why.actions[a]) for a in shown))
-    yield Grid(heads, [[name, *(values[a] for a in shown)] for name, values in lines])
-    if left_out := len(why.actions) - len(shown):
+    chances, scores, lines = why.probabilities[0], why.scores[0], []
+    ranked = sorted(
+        range(len(why.actions)), key=lambda a: (why.actions[a] not in first, -chances[a], -scores[a])
+    )
+    for a in sorted(ranked[:_SHOWN_ACTIONS]):
+        shares = [why.baseline[0, a], *(pull[a] for pull in pulls.values()), scores[a]]
+        numbers = (f"{share + 0.0:+.4f}" for share in shares)  # no minus before a zero
+        lines.append((why.actions[a], f"{chances[a]:.4f}", *numbers))
+    yield Grid(("action", "probability", base, *(f"({i + 1})" for i in range(len(pulls))), "score"), lines)
+    if left_out := len(why.actions) - len(lines):
         yield f"Less likely, and only in --json: {left_out} other action{'s' if left_out > 1 else ''}."
     if pulls:
         minus = "minus its" if why.without_rules is not None else "minus its effect, at this policy, on"
@@ -294,24 +291,3 @@ def _describe(
             gains = [float(pull[after] - pull[before]) for pull in pulls.values()]
             if (most := max(gains, default=0.0)) > 0:
                 yield f"Most of that is ({gains.index(most) + 1})."
-
-
-def _format_shares(shares: Any) -> list[str]:
-    return [f"{share + 0.0:+.4f}" for share in shares]  # no minus before a zero
-
-
-def _choose_actions(why: bylaw.Explanation) -> list[int]:
-    """Return the positions of the actions to show, sorted: the best before and after, then the likeliest."""
-    import numpy as np
-
-    widths = [max(len(str(action)), _NUMBER_WIDTH) + _GAP for action in why.actions]
-    ends = (why.after[0], why.before[0])
-    best = [np.flatnonzero(one).tolist() if why.before.ndim > 1 else [int(one)] for one in ends]
-    ranked = sorted(range(len(widths)), key=lambda a: (-why.probabilities[0, a], -why.scores[0, a]))
-    room, shown = get_width() - _NAMES_WIDTH, list[int]()
-    for a in dict.fromkeys([*(a for one in best for a in one), *ranked]):
-        room -= widths[a]
-        if room < 0 and len(shown) > 1:
-            break
-        shown.append(a)
-    return sorted(shown)

@@ -31,8 +31,7 @@ def run_sql(
     policy: options.PolicyPath,
     output: TextOutput = STREAM,
     dialect: Annotated[
-        str | None,
-        typer.Option(help="duckdb, postgres, bigquery, snowflake or spark.", show_default=False),
+        str | None, typer.Option(help="duckdb, postgres, bigquery, snowflake or spark.", show_default=False)
     ] = None,
     table: Annotated[str, typer.Option(help="The table that the statement reads.")] = "scores",
     id_column: Annotated[str | None, typer.Option(help="The column of ids.")] = None,

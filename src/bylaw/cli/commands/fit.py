@@ -14,7 +14,7 @@ import typer
 import bylaw
 from bylaw._base.visible_text import make_visible
 from bylaw.cli import options
-from bylaw.cli.console import Grid, remark, show_passes, show_steps, warn, write_result
+from bylaw.cli.console import Grid, remark, show_progress, warn, write_result
 from bylaw.cli.files import check_outputs, name_output, name_saved, open_output, open_tables
 from bylaw.errors import InfeasibleRulesError, OptionError, UncertifiedError
 
@@ -95,7 +95,7 @@ def run_fit(
 
     table, certify, held_out = open_tables(context, table, certify=certify, held_out=held_out)
     columns, guessed = tables.find_fitting_columns(table, file, stated)
-    with open_output(output, ".json") as target, show_passes("fitting") as progress:
+    with open_output(output, ".json") as target, show_progress("fitting") as progress:
         rows = tables.open_rows(table, columns, given.scanned, progress)
         scans = not isinstance(rows, bylaw.Evidence)
         if scans and solving.get("calibrate") not in (None, "none"):
@@ -113,8 +113,8 @@ def run_fit(
                 tests[name] = tables.add_tests(held, path, given, file.problem, limits, reading)
         if "certify" in tests:
             solving |= {"guarantee": "high_probability", "held_out": tests["certify"], "confidence": level}
-        with show_steps("solving", quiet=scans) as callback:
-            policy = bylaw.solve(file.problem, rows, **solving, callback=callback)
+        with show_progress("solving") as callback:  # while rows are scanned, the bar of passes is shown
+            policy = bylaw.solve(file.problem, rows, **solving, callback=None if scans else callback)
         card = replace(policy.card, source=name_table(table), columns=columns.to_dict())
         policy = replace(policy, card=card)
         policy.save(target)

@@ -12,15 +12,7 @@ import typer
 
 import bylaw
 from bylaw.cli import options
-from bylaw.cli.console import (
-    ExitCode,
-    Grid,
-    remark,
-    show_passes,
-    show_progress,
-    tell,
-    write_result,
-)
+from bylaw.cli.console import ExitCode, Grid, remark, show_progress, tell, write_result
 from bylaw.cli.files import STREAM, check_outputs, name_output, open_output, open_tables
 from bylaw.errors import BylawError, OptionError, install_extra
 
@@ -104,7 +96,7 @@ def run_diagnose(context: typer.Context, table: options.Table) -> None:
     (table,) = open_tables(context, table)
     file = read_rules(given.rules, given.rule, None)
     columns, _ = tables.find_fitting_columns(table, file, stated, without=("id",))
-    with show_passes("diagnosing") as progress:
+    with show_progress("diagnosing") as progress:
         rows = tables.open_rows(table, columns, given.scanned, progress)
         if isinstance(rows, bylaw.Evidence):
             tables.check_propensity_weights(rows, given)
@@ -187,7 +179,7 @@ def run_frontier(
     solving = {name: value for name, value in file.solve.items() if name != "deterministic"}
     with show_progress("levels", len(values)) as advance:
         frontier = bylaw.frontier(
-            file.problem, rows, {statement: values}, callback=lambda _: advance(1), **solving
+            file.problem, rows, {statement: values}, callback=advance and (lambda _: advance(1)), **solving
         )
     points = frontier.to_frame(pyarrow.table({}))
     if plot is not None:
