@@ -116,22 +116,17 @@ def _declare(
     # Other options.
     previous: Annotated[
         Path | None,
-        typer.Option(
-            help="The earlier policy, if a rule counts changed decisions; see `bylaw refit`.", path_type=Path
-        ),
+        typer.Option(help="The earlier policy, if a rule counts changed decisions; see `bylaw refit`."),
     ] = None,
     rules: Annotated[
-        Path | None,
-        typer.Option("--rules", "-r", help="A TOML file with rules; see `bylaw rules`.", path_type=Path),
+        Path | None, typer.Option("--rules", "-r", help="A TOML file with rules; see `bylaw rules`.")
     ] = None,
     rule: Annotated[
         list[str] | None, typer.Option(help="One rule, such as 'rejected() <= 0.1'; may be repeated.")
     ] = None,
     other_rules: Annotated[
         Path | None,
-        typer.Option(
-            "--rules", "-r", help="Use the rules of this file, not those of the policy.", path_type=Path
-        ),
+        typer.Option("--rules", "-r", help="Use the rules of this file, not those of the policy."),
     ] = None,
     other_rule: Annotated[
         list[str] | None, typer.Option("--rule", help="Use this rule, not those of the policy.")
@@ -184,8 +179,7 @@ def _declare(
         ),
     ] = None,
     key_file: Annotated[
-        Path | None,
-        typer.Option(help="A file with a secret key, if people can choose their ids.", path_type=Path),
+        Path | None, typer.Option(help="A file with a secret key, if people can choose their ids.")
     ] = None,
 ) -> None:
     """Declare the options that several commands share, by name."""
@@ -193,6 +187,8 @@ def _declare(
 
 def _keep(context: Any, option: Any, value: Any) -> None:
     """Keep the value of a shared option in the context of its command."""
+    if option.type.name == "path" and value is not None:
+        value = Path(value)  # older versions of Typer convert it only for the function of a command
     context.obj = context.obj or SimpleNamespace()
     setattr(context.obj, option.name, value)
 

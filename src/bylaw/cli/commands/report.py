@@ -292,7 +292,7 @@ def run_studio(
         **options.keep_given(min_cell=given.min_cell),
     )
     server = StudioServer(session, port=port)
-    tell(f"studio: {server.url}")
+    tell(f"studio: {server.door.url}")
     remark("control-C ends it")
     if not no_browser:
         server.open_browser()
