@@ -66,24 +66,22 @@ def _describe_failure(problem: Any) -> tuple[str, ExitCode]:
     """Return the message of an error, and the exit code."""
     if isinstance(problem, InfeasibleRulesError | UncertifiedError):
         return describe_problem(problem), ExitCode.BROKEN
-    if isinstance(problem, FileNotFoundError):
-        return f"there is no file {problem.filename}" if problem.filename else str(problem), ExitCode.TROUBLE
-    if isinstance(problem, BylawError | OSError):
-        return describe_problem(problem), ExitCode.TROUBLE
-    if isinstance(problem, MemoryError):
-        return (
-            "there is not enough memory for these rows; give fewer of them, such as a sample",
-            ExitCode.TROUBLE,
-        )
-    if isinstance(problem, ModuleNotFoundError) and problem.name == "pyarrow":
-        return f"the command line needs pyarrow: {install_extra('cli')}", ExitCode.TROUBLE
-    wrong_arguments: Any = problem if hasattr(problem, "format_message") else None
-    if wrong_arguments is not None:
+    if hasattr(problem, "format_message"):  # wrong arguments
         if getattr(problem, "option_name", "") == "--probabilities":
-            wrong_arguments.message += "; for columns of scores use --scores, as in --scores 'p_*'"
-        return wrong_arguments.format_message(), ExitCode.TROUBLE
-    # Not 1, which would mean that a rule is violated.
-    return f"this is a fault in bylaw; please report it\n{traceback.format_exc()}", ExitCode.FAULT
+            problem.message += "; for columns of scores use --scores, as in --scores 'p_*'"
+        text = problem.format_message()
+    elif isinstance(problem, FileNotFoundError) and problem.filename:
+        text = f"there is no file {problem.filename}"
+    elif isinstance(problem, BylawError | OSError):
+        text = describe_problem(problem)
+    elif isinstance(problem, MemoryError):
+        text = "there is not enough memory for these rows; give fewer of them, such as a sample"
+    elif isinstance(problem, ModuleNotFoundError) and problem.name == "pyarrow":
+        text = f"the command line needs pyarrow: {install_extra('cli')}"
+    else:  # not 1, which would mean that a rule is violated
+        fault = f"this is a fault in bylaw; please report it\n{traceback.format_exc()}"
+        return fault, ExitCode.FAULT
+    return text, ExitCode.TROUBLE
 
 
 def _stop(*_: Any) -> None:

@@ -70,20 +70,18 @@ class DecisionColumn:
         """Return actions, (n_rows,), or membership, (n_rows, n_labels), from values of the column."""
         if None in values:
             raise EvidenceError(f"there is no decision in row {values.index(None)}")
-        texts: dict[str, Value] = {}
-        for action in self.actions:  # other texts in a CSV file: true for True, 1 for 1.0
-            if isinstance(action, bool):
-                texts[str(action).lower()] = action
-            elif isinstance(action, float) and action.is_integer():
-                texts[str(int(action))] = action
-        texts |= {str(action): action for action in self.actions}  # the own text takes precedence
-        if not self.sets:
-            return np.array([texts.get(str(value), value) for value in values], dtype=object)
-        lists = [value.split(_BETWEEN) if isinstance(value, str) else value for value in values]
-        rows = [{str(label) for label in row if label != ""} for row in lists]
-        if unknown := set().union(*rows) - set(texts):
+        cells = [[value] for value in values]
+        if self.sets:
+            cells = [value.split(_BETWEEN) if isinstance(value, str) else value for value in values]
+        rows = [[str(label) for label in row if not self.sets or label != ""] for row in cells]
+        known = {text: match_value(text, self.actions) for text in set().union(*rows)}
+        if not self.sets:  # an unknown decision stays as it is
+            pairs = zip(rows, values, strict=True)
+            matches = [value if known[text] is None else known[text] for [text], value in pairs]
+            return np.array(matches, dtype=object)
+        if unknown := [text for text, label in known.items() if label is None]:
             raise EvidenceError(f"{min(unknown)!r} is not a label of the policy")
-        sets = [{texts[text] for text in row} for row in rows]
+        sets = [{known[text] for text in row} for row in rows]
         return np.array([[label in row for label in self.actions] for row in sets])
 
     def name(self, decision: Any) -> Any:
@@ -279,14 +277,12 @@ class IdOrder:
         if not self.rises or not len(ids):
             return
         values = ids.cast(ids.type.value_type) if types.is_dictionary(ids.type) else ids
-        first, last = values[0].as_py(), values[-1].as_py()
-        self.rises = first is not None and (
-            self.last is None or (type(first) is type(self.last) and first > self.last)
-        )
+        self.rises = not values.null_count and (self.last is None or self.last.type == values.type)
         if self.rises:
-            above = pyarrow.compute.call_function("greater", [values[1:], values[:-1]])
-            self.rises = not above.null_count and bool(above.to_numpy(zero_copy_only=False).all())
-        self.last = last
+            joined = values if self.last is None else pyarrow.concat_arrays([self.last, values])
+            above = pyarrow.compute.call_function("greater", [joined[1:], joined[:-1]])
+            self.rises = bool(above.to_numpy(zero_copy_only=False).all())
+        self.last = values[-1:]
 
 
 def refuse_repeated(files: Sequence[TableFile], column: str, n_rows: int) -> None:

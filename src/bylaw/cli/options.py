@@ -187,7 +187,7 @@ def _declare(
 
 def _keep(context: Any, option: Any, value: Any) -> None:
     """Keep the value of a shared option in the context of its command."""
-    if option.type.name == "path" and value is not None:
+    if option.name in ("previous", "rules", "other_rules", "key_file") and value is not None:
         value = Path(value)  # older versions of Typer convert it only for the function of a command
     context.obj = context.obj or SimpleNamespace()
     setattr(context.obj, option.name, value)

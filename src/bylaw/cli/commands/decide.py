@@ -216,7 +216,7 @@ def _read_row(
     columns = tables.find_columns(table)
     if wanted is not None and columns.id is None:
         raise OptionError("name the column of the ids with --id-column NAME")
-    names = list(dict.fromkeys([*columns.needed, *([] if columns.id is None else [columns.id])]))
+    names = [*columns.needed, *([] if columns.id in (None, *columns.needed) else [columns.id])]
     matches, first = [], 0  # rows that match, and the number of the first row of a batch
     for batch in open_columns(table, columns, tables.values).batches(names):
         if row is None:
