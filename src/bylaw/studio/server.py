@@ -18,7 +18,7 @@ import tempfile
 import threading
 import traceback
 import webbrowser
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -187,46 +187,29 @@ class Workers:
                 result.set_exception(CancelledError())
 
 
-Handler = Callable[[Request], Awaitable[Response]]
-
-
-def _guarded(handler: Handler) -> Handler:
-    """Return a handler that answers errors, so that the server goes on."""
-
-    async def call(request: Request) -> Response:
-        try:
-            return await handler(request)
-        except HTTPException as refused:
-            return answer({"error": refused.detail}, refused.status_code)
-        except CancelledError:
-            return answer({"status": "cancelled"})
-        except BylawError as refused:
-            return answer({"error": describe(refused)}, 400)
-        except ClientDisconnect:
-            return answer({}, 400)
-        except Exception:
-            traceback.print_exc()
-            return answer({"error": "this is a fault in bylaw; please report it"}, 500)
-
-    return call
-
-
 def make_app(session: Session, door: Door, workers: Workers) -> ASGIApp:
     """Return the application of one session."""
 
-    def post(work: Callable[[dict[str, Any]], Any]) -> Handler:
+    def route(path: str, work: Callable[[Any], Any], method: str = "GET") -> Route:
+        """Return a route to work that takes a request, or the content of one that is posted."""
+
         async def handle(request: Request) -> Response:
-            content = await _read_body(request)
-            found = await workers.run(work, content)
-            return found if isinstance(found, Response) else answer(found)
+            try:
+                content = await workers.run(work, request if method == "GET" else await _read_body(request))
+                return content if isinstance(content, Response) else answer(content)
+            except HTTPException:
+                raise
+            except CancelledError:
+                return answer({"status": "cancelled"})
+            except BylawError as refused:
+                return answer({"error": describe(refused)}, 400)
+            except ClientDisconnect:
+                return answer({}, 400)
+            except Exception:  # the server goes on
+                traceback.print_exc()
+                return answer({"error": "this is a fault in bylaw; please report it"}, 500)
 
-        return _guarded(handle)
-
-    def get(work: Callable[[Request], Response]) -> Handler:
-        async def handle(request: Request) -> Response:
-            return await workers.run(work, request)
-
-        return _guarded(handle)
+        return Route(path, handle, methods=[method])
 
     def read_rule(content: dict[str, Any]) -> dict[str, Any]:
         minimize = _read_text(content, "minimize") if "minimize" in content else None
@@ -247,18 +230,17 @@ def make_app(session: Session, door: Door, workers: Workers) -> ASGIApp:
         return Response(saved.text.encode("utf-8", "surrogatepass"), 200, headers, saved.media_type)
 
     routes = [
-        Route("/", get(lambda _: make_page(door))),
-        Route("/api/start", get(lambda _: answer(session.start()))),
-        Route("/api/progress", get(lambda r: answer(session.jobs.describe(r.query_params.get("tab", ""))))),
-        Route("/api/rule", post(read_rule), methods=["POST"]),
-        Route("/api/objective", post(read_objective), methods=["POST"]),
-        Route("/api/solve", post(session.answer), methods=["POST"]),
-        Route("/api/cancel", post(cancel), methods=["POST"]),
-        Route("/api/frontier", post(session.trace), methods=["POST"]),
-        Route("/api/save", post(save), methods=["POST"]),
+        route("/", lambda _: make_page(door)),
+        route("/api/start", lambda _: session.start()),
+        route("/api/progress", lambda request: session.jobs.describe(request.query_params.get("tab", ""))),
+        route("/api/rule", read_rule, "POST"),
+        route("/api/objective", read_objective, "POST"),
+        route("/api/solve", session.answer, "POST"),
+        route("/api/cancel", cancel, "POST"),
+        route("/api/frontier", session.trace, "POST"),
+        route("/api/save", save, "POST"),
     ]
-    handlers: Any = {404: lambda *_: answer({"error": "there is nothing here"}, 404)}
-    handlers[405] = lambda *_: answer({"error": "not this way"}, 405)
+    handlers: Any = {HTTPException: lambda _, e: answer({"error": e.detail}, e.status_code)}
     app = Starlette(routes=routes, exception_handlers=handlers)
 
     async def guard(scope: Scope, receive: Receive, send: Send) -> None:
