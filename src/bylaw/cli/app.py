@@ -53,7 +53,7 @@ app.add_typer(export, name="export")
 
 def run() -> int:
     """Run the command of `sys.argv`, and return its exit code."""
-    signal.signal(signal.SIGTERM, _stop)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as control-C: partial files are removed
     as_json = "--json" in sys.argv[1:]  # errors in the arguments are written as JSON, too
     try:
         with redirect_warnings():
@@ -82,11 +82,6 @@ def _describe_failure(problem: Any) -> tuple[str, ExitCode]:
         fault = f"this is a fault in bylaw; please report it\n{traceback.format_exc()}"
         return fault, ExitCode.FAULT
     return text, ExitCode.TROUBLE
-
-
-def _stop(*_: Any) -> None:
-    """End as after control-C, so that partial files are removed."""
-    raise KeyboardInterrupt
 
 
 def _show_version(asked: bool) -> None:

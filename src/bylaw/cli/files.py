@@ -17,7 +17,7 @@ from typing import Any
 
 import typer
 
-from bylaw.cli.console import print_at_end
+from bylaw.cli.console import print_file
 from bylaw.cli.options import FORMATS
 from bylaw.errors import BylawError, OptionError
 
@@ -112,8 +112,9 @@ def open_output(output: Path, suffix: str) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="bylaw-") as folder:
         target = Path(folder) / f"standard-output{suffix}"
-        with print_at_end(target):
+        with contextlib.redirect_stdout(sys.stderr):  # where results are printed meanwhile
             yield target
+        print_file(target)
 
 
 def name_output(output: Path) -> str:

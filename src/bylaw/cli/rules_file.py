@@ -98,16 +98,6 @@ def read_rules(path: Path | None, rule: Sequence[str] | None, minimize: str | No
     return replace(file, problem=Problem(minimize or own.minimize, rules, None, own.decisions, own.reject))
 
 
-def read_other_rules(path: Path | None, rule: Sequence[str] | None) -> RulesFile | None:
-    """Return the rules to test instead of the policy's own, if any are given."""
-    if not (path or rule):
-        return None
-    others = read_rules(path, rule, None)
-    if not others.problem.rules:
-        raise OptionError(f"{path} has no rules to test")
-    return others
-
-
 def check_solving(solving: Mapping[str, Any]) -> None:
     """Raise an error about options of the solve, before any rows are read."""
     from bylaw.calibration.calibration import CHOICES

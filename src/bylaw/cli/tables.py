@@ -12,7 +12,7 @@ import numpy as np
 from bylaw._base.validation import check_number
 from bylaw.cli.console import remark, show_progress
 from bylaw.cli.options import parse_pairs, state_columns
-from bylaw.cli.rules_file import RulesFile, read_other_rules
+from bylaw.cli.rules_file import RulesFile, read_rules
 from bylaw.engines import scan
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.language.expressions import CHANGED, shorten
@@ -276,7 +276,11 @@ class PolicyTables:
     def open(cls, path: Path, given: Any, **settings: Any) -> PolicyTables:
         """Return the policy of a file with the shared options of a command, which are checked first."""
         stated, policy = state_columns(given), Policy.load(path)
-        others = read_other_rules(vars(given).get("other_rules"), vars(given).get("other_rule"))
+        others, (file, rule) = None, (vars(given).get(name) for name in ("other_rules", "other_rule"))
+        if file or rule:
+            others = read_rules(file, rule, None)
+            if not others.problem.rules:
+                raise OptionError(f"{file} has no rules to test")
         if given.previous is not None:
             if CHANGED not in policy.problem.arrays:
                 raise OptionError("--previous has no effect: the policy has no rule on changed decisions")

@@ -16,7 +16,6 @@ import bylaw
 from bylaw.cli import options
 from bylaw.cli.console import (
     ExitCode,
-    Grid,
     describe_problem,
     make_plain,
     remark,
@@ -411,13 +410,14 @@ def _add_late(monitor: bylaw.Monitor, tables: PolicyTables, table: Path, batch: 
 def _describe_watch(monitor: bylaw.Monitor, state: Path, **shown: int) -> Iterator[Any]:
     """Yield each rule or family as stated, by its worst member, and the headline of all."""
     from bylaw.testing import format_headline, format_interval, format_terms, sort_rules
+    from bylaw.view.cards import Table
 
     worst: dict[str, bylaw.RuleWatch] = {}
     for one in sort_rules(monitor, **shown):
         worst.setdefault(one.statement, one)
     lines = [
         (
-            one.status,
+            str(one.status),
             statement,
             "" if one.reason else f"{one.estimate:.4f}",
             f"{one.target:.4g}",
@@ -426,7 +426,8 @@ def _describe_watch(monitor: bylaw.Monitor, state: Path, **shown: int) -> Iterat
         )
         for statement, one in worst.items()
     ]
-    yield Grid(("status", "rule", "so far", "bound", "its rows", "evidence"), lines)
+    heads = ("status", "rule", "so far", "bound", "its rows", "evidence")
+    yield Table(heads, lines, numbers=range(2, 6))
     for statement, one in worst.items():
         if one.reason:
             yield f"{statement}: {one.reason}"

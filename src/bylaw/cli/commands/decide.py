@@ -11,7 +11,7 @@ import typer
 
 import bylaw
 from bylaw.cli import options
-from bylaw.cli.console import Grid, remark, show_progress, write_result
+from bylaw.cli.console import remark, show_progress, write_result
 from bylaw.cli.files import STREAM, check_outputs, name_output, open_output, open_tables
 from bylaw.errors import OptionError
 
@@ -240,8 +240,10 @@ def _read_row(
 
 def _describe(
     why: bylaw.Explanation, policy: bylaw.Policy, evidence: bylaw.Evidence, best: Mapping[str, Any]
-) -> Iterator[str | Grid]:
+) -> Iterator[Any]:
     """Yield the scores of the row, what each rule or family as stated adds to them, and the decisions."""
+    from bylaw.view.cards import Table
+
     groups = [f"{name} is {group.values[group.codes[0]]}" for name, group in evidence.known_groups.items()]
     pairs = zip(evidence.classes, evidence.probabilities[0], strict=True)
     likeliest = sorted(pairs, key=lambda pair: -pair[1])[:_SHOWN_CLASSES]
@@ -268,8 +270,9 @@ def _describe(
     for a in sorted(ranked[:_SHOWN_ACTIONS]):
         shares = [why.baseline[0, a], *(pull[a] for pull in pulls.values()), scores[a]]
         numbers = (f"{share + 0.0:+.4f}" for share in shares)  # no minus before a zero
-        lines.append((why.actions[a], f"{chances[a]:.4f}", *numbers))
-    yield Grid(("action", "probability", base, *(f"({i + 1})" for i in range(len(pulls))), "score"), lines)
+        lines.append((str(why.actions[a]), f"{chances[a]:.4f}", *numbers))
+    heads = ("action", "probability", base, *(f"({i + 1})" for i in range(len(pulls))), "score")
+    yield Table(heads, lines, numbers=range(1, len(heads)))
     if left_out := len(why.actions) - len(lines):
         yield f"Less likely, and only in --json: {left_out} other action{'s' if left_out > 1 else ''}."
     if pulls:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bylaw.cli.console import Grid, make_plain, tell, write_result
+from bylaw.cli.console import make_plain, tell, write_result
 
 EXAMPLES = {
     "Rates, of all rows": {
@@ -154,10 +154,12 @@ def run_rules(
       bylaw rules --example > rules.toml
     """
     from bylaw.language.parser import describe_words
+    from bylaw.view.cards import Table
 
     words = {word.signature: word.help for word in describe_words()}
     text: list[Any] = []
     for title, meanings in {"Words: rates and families": words, **EXAMPLES}.items():
-        text += [Grid(("", ""), [(f"  {call}", meaning) for call, meaning in meanings.items()], title), ""]
+        rows = [(f"  {call}", meaning) for call, meaning in meanings.items()]
+        text += [make_plain(title, "bold"), Table(("", ""), rows), ""]
     text += [make_plain("A rules file", "bold"), FILE]
     write_result({}, [FILE.rstrip()] if example else text, as_json=False)

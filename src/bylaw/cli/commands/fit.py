@@ -14,7 +14,7 @@ import typer
 import bylaw
 from bylaw._base.visible_text import make_visible
 from bylaw.cli import options
-from bylaw.cli.console import Grid, remark, show_progress, warn, write_result
+from bylaw.cli.console import remark, show_progress, warn, write_result
 from bylaw.cli.files import check_outputs, name_output, name_saved, open_output, open_tables
 from bylaw.errors import InfeasibleRulesError, OptionError, UncertifiedError
 
@@ -125,7 +125,11 @@ def run_fit(
             with name_saved(output):
                 from bylaw.report import report as make_report
 
-                shown = _sample_rows(rows, policy)
+                shown = rows
+                if not isinstance(shown, bylaw.Evidence):
+                    shown = shown.sample(SAMPLE_ROWS, values=tables.PolicyTables(policy).values)
+                    if len(shown) == SAMPLE_ROWS:
+                        remark(f"the report uses a random sample of {SAMPLE_ROWS:,} rows")
                 names = options.keep_given(**names)
                 made = make_report(policy, shown, held_out=tests.get("held_out"), confidence=level, **names)
                 made.save(report)
@@ -166,18 +170,6 @@ def _measure(policy: bylaw.Policy, rows: bylaw.Evidence | bylaw.Scan, columns: b
     partly = {column: int(masks[name].sum()) for name, column in names.items() if column and name in masks}
     referred = measure_referred(probabilities, space, rows)
     return _Measured(len(rows), costs, referred, is_observed(objective, seen, space), partly)
-
-
-def _sample_rows(rows: bylaw.Evidence | bylaw.Scan, policy: bylaw.Policy) -> bylaw.Evidence:
-    """Return rows for a report: all that are in memory, or a sample of those that are scanned."""
-    from bylaw.cli.tables import PolicyTables
-
-    if not isinstance(rows, bylaw.Scan):
-        return rows
-    sample = rows.sample(SAMPLE_ROWS, values=PolicyTables(policy).values)
-    if len(sample) == SAMPLE_ROWS:
-        remark(f"the report uses a random sample of {SAMPLE_ROWS:,} rows")
-    return sample
 
 
 def _list_fit(policy: bylaw.Policy, measured: _Measured) -> dict[str, Any]:
@@ -246,12 +238,13 @@ def _describe_fit(policy: bylaw.Policy, measured: _Measured, labeled: bool) -> I
         yield policy.certificate
 
 
-def _tabulate_prices(policy: bylaw.Policy, more: Mapping[str, Mapping[str, str]] | None = None) -> Grid:
+def _tabulate_prices(policy: bylaw.Policy, more: Mapping[str, Mapping[str, str]] | None = None) -> Any:
     """Return a table of the shadow price of each rule as stated, and what one more point of its level saves.
 
     If the level is not a share, the table states what a tenth of it saves. `more` has further columns by
     their heads, with a text for each rule.
     """
+    from bylaw.view.cards import Table
     from bylaw.view.sentences import find_level_unit, name_step, write_saving
 
     lines: list[tuple[str, ...]] = []
@@ -265,8 +258,9 @@ def _tabulate_prices(policy: bylaw.Policy, more: Mapping[str, Mapping[str, str]]
             if find_level_unit(statement) == "plain":
                 saving = f"{saving}, by {name_step(statement)}"
         worth = "0/0" if rule in policy.vacuous_statements else f"{price:.4g}"
-        lines.append((make_visible(rule), worth, saving, *(one[rule] for one in (more or {}).values())))
-    return Grid(("rule", "shadow price", "one more point saves", *(more or {})), lines)
+        lines.append((rule, worth, saving, *(one[rule] for one in (more or {}).values())))
+    heads = ("rule", "shadow price", "one more point saves", *(more or {}))
+    return Table(heads, lines, numbers=[1, *range(3, len(heads))])
 
 
 def run_show(
@@ -286,7 +280,7 @@ def run_show(
     write_result(facts, _describe_card(loaded, digest), as_json)
 
 
-def _describe_card(policy: bylaw.Policy, file_digest: str) -> Iterator[str | Grid]:
+def _describe_card(policy: bylaw.Policy, file_digest: str) -> Iterator[Any]:
     """Yield a line for each fact of the card, and a table of prices."""
     from bylaw.language.expressions import shorten
 
@@ -433,13 +427,15 @@ def _name_churn(text: str) -> str:
     return re.sub(r"custom\('changed'\) <= ([\d.e-]+)( {2,})?", word, text)
 
 
-def _describe_refit(compared: Any, certificate: Any) -> Iterator[str | Grid]:
+def _describe_refit(compared: Any, certificate: Any) -> Iterator[Any]:
     """Yield both policies side by side."""
+    from bylaw.view.cards import Table
+
     lines = [
         (_name_churn(one.statement), f"{one.target:.4g}", f"{one.before:.4f}", f"{one.after:.4f}")
         for one in compared.rules
     ]
-    yield Grid(("rule, its worst part", "bound", "earlier", "new"), lines)
+    yield Table(("rule, its worst part", "bound", "earlier", "new"), lines, numbers=(1, 2, 3))
     before, after = compared.referred_before, compared.referred_after
     referred = f", with {100 * before:.3g} % and {100 * after:.3g} % of cases referred"
     yield (

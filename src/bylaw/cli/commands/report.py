@@ -12,7 +12,7 @@ import typer
 
 import bylaw
 from bylaw.cli import options
-from bylaw.cli.console import ExitCode, Grid, remark, show_progress, tell, write_result
+from bylaw.cli.console import ExitCode, remark, show_progress, tell, write_result
 from bylaw.cli.files import STREAM, check_outputs, name_output, open_output, open_tables
 from bylaw.errors import BylawError, OptionError, install_extra
 
@@ -219,13 +219,14 @@ def _parse_levels(text: str) -> list[float]:
 
 def _describe_frontier(
     frontier: bylaw.Frontier, lines: list[dict[str, Any]], statement: Any
-) -> Iterator[str | Grid]:
+) -> Iterator[Any]:
     """Yield a line for each level, and how to read a price."""
+    from bylaw.view.cards import Table
     from bylaw.view.sentences import find_level_unit
 
     minimize, name = frontier.problem.minimize, frontier.swept[0]
     cells = [[f"{v:.4g}" if isinstance(v, float) else str(v) for v in line.values()] for line in lines]
-    yield Grid((name, str(minimize), "shadow price", "status"), cells)
+    yield Table((name, str(minimize), "shadow price", "status"), cells, numbers=range(3))
     points = minimize.is_probability and find_level_unit(statement) != "plain"
     unit, saved = ("point", "0.1 points") if points else ("unit", "0.1")
     yield f"A price of 0.1: one more {unit} of level in {name} saves {saved} of {minimize}."
