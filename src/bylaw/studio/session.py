@@ -48,8 +48,6 @@ from bylaw.studio.questions import (
 from bylaw.studio.saved_files import SavedFile, Source, suggest_next, write_program, write_rules
 from bylaw.view.sentences import describe_rate, write_price, write_sentence
 
-_MOST_CHECKED = 200_000  # rows up to which every answer states which rules too few of them show
-
 
 @dataclass(eq=False)
 class Session:
@@ -82,7 +80,6 @@ class Session:
         self.jobs = Jobs()
         self._busy = threading.Lock()  # one solve at a time: each uses all cores
         self._solvers: dict[View, WarmFullBatch] = {v: WarmFullBatch() for v in ("predicted", "observed")}
-        self._seen: dict[View, ObservedRows] = {}
         self._kept: dict[str, tuple[Any, Any]] = {}
 
     @property
@@ -254,28 +251,10 @@ class Session:
 
     def solve(self, question: Question, job: Job | None = None) -> Policy:
         """Return the policy of a problem."""
-        problem, rows = self.state(question), self._choose_rows("predicted")
-        small = len(rows) <= _MOST_CHECKED or bool(self.solving.get("margin"))
-        if question.view == "observed" and (small or self._is_affected(problem)):
-            rows = self.evidence
+        problem, rows = self.state(question), self._choose_rows(question.view)
         callback = None if job is None else job.watch
         solver = self._solvers[question.view]
         return solve(problem, rows, solver=solver, callback=callback, **self.solving)
-
-    def _is_affected(self, problem: Problem) -> bool:
-        """Return whether some rule, or the worst group, is about what was observed.
-
-        Otherwise the policy is the one without labels and groups, which takes less time on many rows.
-        """
-        seen, evidence = self._observe("observed").observed, self.evidence
-        space = problem.action_space(evidence.classes, evidence.options)
-        if problem.of_worst_group or not problem.minimize.is_linear:
-            return bool(seen)
-        rules = problem.expand(evidence.classes, evidence.group_values, space.options)
-        atoms = {atom for found in rules for atom in found.rule.atoms()}
-        named = {name for atom in atoms for name, _ in atom.conditions}
-        named |= {LABEL for atom in atoms if atom.needs_label(space)}
-        return not seen.isdisjoint(named)
 
     def state(self, question: Question) -> Problem:
         """Return the problem that a page states."""
@@ -387,9 +366,7 @@ class Session:
         return self._kept[what][1]
 
     def _observe(self, view: View) -> ObservedRows:
-        if view not in self._seen:
-            self._seen[view] = observe(self._choose_rows(view))
-        return self._seen[view]
+        return self._recall(f"observed rows, {view}", None, lambda: observe(self._choose_rows(view)))
 
 
 def describe(problem: object) -> str:

@@ -234,7 +234,6 @@ def run_watch(
 
     given = context.obj
     check_outputs(None, [policy, table, given.other_rules], state, plot)
-    options.state_columns(given)  # checked before standard input is read
     (table,) = open_tables(context, table)
     tables = PolicyTables.open(policy, given, remarks=False)
     watched = tables.policy
