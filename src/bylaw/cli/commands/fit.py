@@ -19,7 +19,6 @@ from bylaw.cli.files import check_outputs, name_output, name_saved, open_output,
 from bylaw.errors import InfeasibleRulesError, OptionError, UncertifiedError
 
 SAMPLE_ROWS = 1_000_000  # of a report on rows that are scanned
-_MAX_SENTENCES = 20  # rules in words: a screen of them
 
 
 @options.share(
@@ -225,7 +224,7 @@ def _describe_fit(policy: bylaw.Policy, measured: _Measured, labeled: bool) -> I
         )
     if policy.prices:
         yield "In words:"
-        for rule in policy.problem.rules[:_MAX_SENTENCES]:
+        for rule in policy.problem.rules:
             yield f"  {write_sentence(rule, policy.problem.kind)}"
         yield _tabulate_prices(policy)
     if policy.fitted_rates is not None and policy.certificate is None:
