@@ -141,7 +141,7 @@ def open_rows(
 ) -> Evidence | scan.Scan:
     """Return the rows of a table to fit: scanned if `asked` or, by default, if they do not fit in memory."""
     if asked is None:
-        names = list(dict.fromkeys([*columns.needed, *columns.outcomes]))
+        names = columns.names
         if scanned := _is_large(open_columns(path, columns), names):
             remark(f"{name_table(path)} is too large to be read at once: its rows are scanned (--in-memory)")
     else:
@@ -200,7 +200,7 @@ def read_rows(
     """
     file = open_columns(path, columns, groups)
     columns = columns.keep_observed(file.names)
-    table = reading.read(file, list(dict.fromkeys([*columns.needed, *columns.outcomes])))
+    table = reading.read(file, columns.names)
     if not len(table):
         raise EvidenceError(f"{path} has no rows")
     present, partly = [], False
@@ -232,7 +232,7 @@ def _make_evidence(table: Any, file: TableFile, columns: Columns) -> Evidence:
 
 def _check_files(file: TableFile, columns: Columns) -> None:
     """Raise the error of the first of several files that has one: its rows are counted in the file."""
-    names = list(dict.fromkeys([*columns.needed, *columns.outcomes]))
+    names = columns.names
     for part in file.split(names) if len(file.files) > 1 else ():
         rows = part.read(names)
         try:
