@@ -82,7 +82,7 @@ def open_rows(
 ) -> Evidence | scan.Scan:
     """Return the rows of a table to fit: scanned if `asked` or, by default, if they do not fit in memory."""
     scanned = asked
-    if asked is None and (scanned := _is_large(open_columns(path, columns), _list_names(columns))):
+    if asked is None and (scanned := _is_large(open_columns(path, columns), columns.names)):
         remark(f"{name_table(path)} is too large to be read at once: its rows are scanned (--in-memory)")
     if scanned:
         return scan.scan(path, replace(columns, propensity_weights=None), progress=progress)
@@ -101,18 +101,13 @@ def check_propensity_weights(rows: Evidence | scan.Scan, given: Any) -> None:
         raise OptionError("--propensity-weights has no effect: no label or group is missing")
 
 
-def _list_names(columns: Columns) -> list[str]:
-    """Return the columns that rows are made of."""
-    return list(dict.fromkeys([*columns.needed, *columns.outcomes]))
-
-
 def read_rows(
     path: Path, columns: Columns, groups: Mapping[str, Sequence[Any]], reading: Reading = _READING
 ) -> Evidence:
     """Return the rows of a table, which need not have the labels and true groups of the fit."""
     file = open_columns(path, columns, groups)
     columns = columns.keep_observed(file.names)
-    table = reading.read(file, _list_names(columns))
+    table = reading.read(file, columns.names)
     if not len(table):
         raise EvidenceError(f"{path} has no rows")
     present, partly, unweighted = [], False, replace(columns, propensity_weights=None)
@@ -130,7 +125,7 @@ def read_rows(
         return columns.evidence(table)
     except EvidenceError as problem:
         # Name the first of several files that has an error, and count its rows in that file.
-        names = _list_names(columns)
+        names = columns.names
         for part in file.split(names) if len(file.files) > 1 else ():
             try:
                 if len(rows := part.read(names)):
