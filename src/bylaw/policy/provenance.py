@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -54,27 +54,7 @@ class Look:
     @classmethod
     def from_node(cls, node: Node) -> Look:
         """Read a look, and check it."""
-        texts = (_read_date(node["date"]), node["verdict"].text(), node["question"].text())
-        return cls(*texts, Fingerprint.from_node(node["fingerprint"]))
-
-
-class Looks:
-    """A record to which looks are only ever added; it is not a part of the policy's hash."""
-
-    def __init__(self, looks: Iterable[Look] = ()) -> None:
-        self._looks = list(looks)
-
-    def add(self, look: Look) -> None:
-        self._looks.append(look)
-
-    def __iter__(self) -> Iterator[Look]:
-        return iter(tuple(self._looks))
-
-    def __len__(self) -> int:
-        return len(self._looks)
-
-    def __repr__(self) -> str:
-        return f"<{len(self)} looks>"
+        return cls(**node.fields(cls, date=_read_date, fingerprint=Fingerprint.from_node))
 
 
 @dataclass(frozen=True)
@@ -86,7 +66,7 @@ class Card:
     source: str = ""  # the table that it was fitted on, as its author called it
     columns: Mapping[str, Any] = field(default_factory=dict)  # the roles of that table's columns
     previous: Mapping[str, Any] = field(default_factory=dict)  # the policy since which changes are counted
-    looks: Looks = field(default_factory=Looks, compare=False)  # the audits on held-out rows
+    looks: list[Look] = field(default_factory=list, compare=False)  # the audits on held-out rows, in order
     # What `solve` was told beside the rows: margin, whether labels were given, the names of true groups, and
     # how to calibrate.
     # Empty in files of versions that did not write it.
@@ -94,41 +74,53 @@ class Card:
 
     @classmethod
     def today(cls) -> Card:
+        """Return the card of a policy that is made now."""
         return cls(_now(), versions())
 
     def to_dict(self) -> dict[str, Any]:
-        optional = {name: dict(getattr(self, name)) for name in ("previous", "options")}
-        facts = {name: value for name, value in vars(self).items() if name not in ("looks", *optional)}
-        return {
-            **facts,
-            **{name: value for name, value in optional.items() if value},
-            "versions": dict(self.versions),
-            "columns": dict(self.columns),
-            "looks": [look.to_dict() for look in self.looks],
-        }
+        """Return what a file keeps; options and the previous policy only if there are any."""
+        facts = {**vars(self), "versions": dict(self.versions), "columns": dict(self.columns)}
+        for name in ("previous", "options"):
+            facts[name] = dict(facts[name])
+            if not facts[name]:
+                del facts[name]
+        return {**facts, "looks": [look.to_dict() for look in self.looks]}
 
     @classmethod
     def from_node(cls, node: Node) -> Card:
-        created = _read_date(node["created"])
-        looks = node["looks"].list() if "looks" in node.value else []  # files of version 1 have none
-        found = {name: item.text() for name, item in node["versions"].items()}
-        node["columns"].items()  # roles are checked by whoever reads a table with them
-        record, previous = Looks(map(Look.from_node, looks)), {}
-        if "previous" in node.value:
-            known = node["previous"]
-            previous = {"policy": known["policy"].text(), "by_id": known["by_id"].one_of([True, False])}
-        options = _read_options(node["options"]) if "options" in node.value else {}
-        return cls(created, found, node["source"].text(), node["columns"].value, previous, record, options)
+        """Read a card, and check it; of files of earlier versions, looks, options and more are missing."""
 
+        def read_versions(versions: Node) -> dict[str, str]:
+            return {name: item.text() for name, item in versions.items()}
 
-def _read_options(node: Node) -> dict[str, Any]:
-    margin = node["margin"]
-    return {
-        "margin": "auto" if margin.value == "auto" else margin.positive(zero=True),
-        "labels": node["labels"].one_of([True, False]),
-        "groups": [name.text() for name in node["groups"].list()],
-        "calibrate": node["calibrate"].text(),
-    }
+        def read_columns(columns: Node) -> Any:
+            columns.items()  # roles are checked by whoever reads a table with them
+            return columns.value
+
+        def read_previous(previous: Node) -> dict[str, Any]:
+            by_id = previous["by_id"].one_of([True, False])
+            return {"policy": previous["policy"].text(), "by_id": by_id}
+
+        def read_options(options: Node) -> dict[str, Any]:
+            margin = options["margin"]
+            return {
+                "margin": "auto" if margin.value == "auto" else margin.positive(zero=True),
+                "labels": options["labels"].one_of([True, False]),
+                "groups": [name.text() for name in options["groups"].list()],
+                "calibrate": options["calibrate"].text(),
+            }
+
+        return cls(
+            **node.fields(
+                cls,
+                created=_read_date,
+                versions=read_versions,
+                columns=read_columns,
+                previous=read_previous,
+                looks=lambda looks: list(map(Look.from_node, looks.list())),
+                options=read_options,
+            )
+        )
 
 
 def _now() -> str:

@@ -520,7 +520,7 @@ def record_look(policy: Policy, rows: Fingerprint, verdict: Verdict, question: s
     if any(_is_same(new, look) for look in looks):
         return len(looks)
     seen = any(shares_rows(rows, (look.fingerprint,)) for look in looks)
-    looks.add(new)
+    looks.append(new)
     if len(looks) > 1:
         which = "on rows of which some judged it before" if seen else "on further rows"
         planned = f"{1 - (1 - confidence) / len(looks):.6g}"
