@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,8 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from bylaw._base.typing import Floats, Value
 from bylaw.errors import EvidenceError, OptionError
-from bylaw.estimators.cross_fitting import ensure_probabilities, is_frozen
 from bylaw.estimators.joint import JointClassifier, expand_cells
+from bylaw.estimators.sklearn_contract import ensure_probabilities, is_frozen
 from bylaw.language.expressions import LABEL
 from bylaw.language.problem import Problem
 from bylaw.program.linear_form import admit_values
@@ -34,6 +34,7 @@ class HiddenGroup:
     classes: tuple[Value, ...] | None  # with the label, if the model is of both
     product: bool  # whether the label and the group are taken as independent given x
     model: Any  # a classifier of cells, not fitted unless it is frozen
+    route: Any  # its key in the dict of group estimators; None if one model is for all
     frequencies: Floats  # (*shape): of the cells at fit, for rows that the model gives no probability
 
     @property
@@ -128,7 +129,10 @@ def make_hidden_groups(
             given.setdefault(names, {}).update(dict.fromkeys(name for name in named if name in known))
     models = []
     for names, with_label in labelled.items():
-        model = _find_model(estimators, names)
+        route, model = _find_model(estimators, names)
+        if isinstance(model, JointClassifier):  # its combinations are encoded as cells here
+            model = model.estimator
+        model = ensure_probabilities(model, f"the group_estimator for {' x '.join(names)}")
         together = () if is_frozen(model) else tuple(given[names])
         group = HiddenGroup(
             names=names,
@@ -138,48 +142,35 @@ def make_hidden_groups(
             classes=classes if with_label and not product else None,
             product=with_label and product,
             model=model,
+            route=route,
             frequencies=np.ones(1),
         )
-        models.append(replace(group, frequencies=_count_cells(group, groups, label_codes)))
-    _check_use(estimators, models, product)
-    return tuple(models)
-
-
-def _check_use(estimators: Any, hidden: Sequence[HiddenGroup], product: bool) -> None:
-    """Raise an error if a model of a dict, or `joint="product"`, has no effect."""
-    if not hidden:
-        return
-    if product and not any(group.product for group in hidden):
+        counts = np.ones(group.shape)
+        if group.classes is not None and label_codes is None:
+            if not is_frozen(model):
+                raise EvidenceError(
+                    f"a rule refers to {' x '.join(names)} and the label together: pass y, from which a "
+                    "model of both is learned, or joint='product' if they are independent given X"
+                )
+        elif all(name in groups for name in names):
+            cells = group.encode_cells(groups, label_codes)
+            counts = np.bincount(cells[cells >= 0], minlength=counts.size).reshape(group.shape).astype(float)
+        models.append(replace(group, frequencies=counts))
+    if models and product and not any(group.product for group in models):
         raise OptionError(
             "joint='product' has no effect: no rule refers to an unknown group and the label together. Leave "
             "out joint"
         )
-    if not isinstance(estimators, Mapping):
-        return
-    used = {find_model_key(estimators, group.names) for group in hidden}
-    if unused := [key for key in estimators if key not in used]:
-        needed = [group.key for group in hidden]
+    used = [group.route for group in models]
+    unused = [key for key in estimators if key not in used] if isinstance(estimators, Mapping) else []
+    if models and unused:
+        needed = [group.key for group in models]
         raise OptionError(
             f"group_estimator has models that no rule needs, for {unused}: the rules need models for "
             f"{needed}. Attributes that a rule names together are learned together, by one model under a "
             "tuple of their names"
         )
-
-
-def _count_cells(group: HiddenGroup, groups: Mapping[str, KnownGroup], label_codes: Any) -> Floats:
-    """Return the number of rows in each cell, (*shape), or ones if labels or groups are unknown."""
-    if group.classes is not None and label_codes is None:
-        if not is_frozen(group.model):
-            raise EvidenceError(
-                f"a rule refers to {' x '.join(group.names)} and the label together: pass y, from which a "
-                "model of both is learned, or joint='product' if they are independent given X"
-            )
-        return np.ones(group.shape)
-    if any(name not in groups for name in group.names):
-        return np.ones(group.shape)
-    cells = group.encode_cells(groups, label_codes)
-    counts = np.bincount(cells[cells >= 0], minlength=int(np.prod(group.shape)))
-    return counts.reshape(group.shape).astype(float)
+    return tuple(models)
 
 
 def find_hidden_names(estimators: Any, problem: Problem) -> list[str]:
@@ -199,8 +190,7 @@ def find_hidden_names(estimators: Any, problem: Problem) -> list[str]:
 
 def _find_values(name: str, estimators: Any, groups: Mapping[str, KnownGroup]) -> tuple[Value, ...]:
     """Return the values of an attribute: those of a frozen model, or of the rows."""
-    key = find_model_key(estimators, (name,))
-    model = estimators if key is None else estimators[key]
+    key, model = _find_model(estimators, (name,))
     if is_frozen(model):
         check_is_fitted(model)
         place = key.index(name) if isinstance(key, tuple) else 0
@@ -215,20 +205,12 @@ def _find_values(name: str, estimators: Any, groups: Mapping[str, KnownGroup]) -
     )
 
 
-def find_model_key(estimators: Any, names: Names) -> Any:
-    """Return the key of a dict for the model of some attributes, or None if one model is for all."""
+def _find_model(estimators: Any, names: Names) -> tuple[Any, Any]:
+    """Return the model of some attributes and its key in a dict; the key is None if one model is for all."""
     if not isinstance(estimators, Mapping):
-        return None
+        return None, estimators
     tuples = [key for key in estimators if isinstance(key, tuple) and set(names) <= set(key)]
     for key in (names, *names, *tuples):
         if key in estimators:
-            return key
+            return key, estimators[key]
     raise OptionError(f"group_estimator has no model for {' x '.join(names)}; it has {list(estimators)}")
-
-
-def _find_model(estimators: Any, names: Names) -> Any:
-    key = find_model_key(estimators, names)
-    model = estimators if key is None else estimators[key]
-    if isinstance(model, JointClassifier):  # its combinations are encoded as cells here
-        model = model.estimator
-    return ensure_probabilities(model, f"the group_estimator for {' x '.join(names)}")

@@ -17,7 +17,7 @@ from sklearn.utils.validation import _check_y, _is_arraylike, _num_samples, chec
 
 from bylaw._base.typing import Floats
 from bylaw.errors import EvidenceError, OptionError
-from bylaw.estimators.cross_fitting import RowIndices, is_frozen
+from bylaw.estimators.sklearn_contract import is_frozen
 from bylaw.rows.arrays import (
     as_columns,
     as_numbers,
@@ -29,6 +29,8 @@ from bylaw.rows.arrays import (
 )
 from bylaw.rows.evidence import REJECTED
 from bylaw.rows.groups import MISSING, KnownGroup, concatenate_groups, factorize
+
+RowIndices = NDArray[np.intp]
 
 
 @dataclass(frozen=True)
@@ -54,16 +56,15 @@ class FitRows:
     def select(self, rows: RowIndices) -> FitRows:
         """Return some of the rows."""
 
-        def select(column: Any) -> Any:
-            return None if column is None else column[rows]
-
+        columns: Any = (self.codes, self.weights, self.propensity_weights)
+        codes, weights, propensity_weights = (None if column is None else column[rows] for column in columns)
         return FitRows(
             _safe_indexing(self.X, rows),
-            select(self.codes),
+            codes,
             {name: group.rows(rows) for name, group in self.groups.items()},
             {name: column[rows] for name, column in self.references.items()},
-            select(self.weights),
-            select(self.propensity_weights),
+            weights,
+            propensity_weights,
         )
 
     def append(self, more: FitRows, hidden: Collection[str]) -> FitRows:
@@ -113,7 +114,7 @@ def check_row_parameters(
     append = "append the rows to X instead, with missing labels in y"
     if weights is not None:
         raise OptionError(f"sample_weight has no weights of the unlabeled rows: {append}")
-    if labels := [name for name, source in sources.items() if not _is_model(source)]:
+    if labels := [name for name, source in sources.items() if not is_model(source)]:
         raise OptionError(
             f"reference {labels[0]!r} has no labels of the unlabeled rows: pass the fitted model, or {append}"
         )
@@ -234,7 +235,7 @@ def read_propensity_weights(propensity_weights: Any, X: Any) -> Floats | None:
 
 def select_references(reference: Any, names: Sequence[str]) -> Mapping[str, Any]:
     """Return earlier models, or columns of their labels, by their names in the rules."""
-    if not _is_model(reference):
+    if not is_model(reference):
         return select_columns(reference, names, "reference")
     if len(names) > 1:
         raise EvidenceError(
@@ -243,12 +244,8 @@ def select_references(reference: Any, names: Sequence[str]) -> Mapping[str, Any]
     return dict.fromkeys(names, reference)
 
 
-def select_models(references: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the references that are models, not labels."""
-    return {name: source for name, source in references.items() if _is_model(source)}
-
-
-def _is_model(source: Any) -> bool:
+def is_model(source: Any) -> bool:
+    """Return whether a reference is a model, and not its labels."""
     if isinstance(source, type):
         raise OptionError(f"reference is the class {source.__name__}; pass a fitted model, or its labels")
     return hasattr(source, "predict") or hasattr(source, "predict_set")
@@ -272,7 +269,7 @@ def read_references(
                 f"the rules compare with {name!r}: pass reference= its labels of these rows, or fit with the "
                 "fitted model itself as reference"
             )
-        labels = _predict_reference(source, X, sensitive_features) if _is_model(source) else source
+        labels = _predict_reference(source, X, sensitive_features) if is_model(source) else source
         columns[name] = as_vector(labels, what)
         check_row_count(columns[name], X, what)
     return columns
