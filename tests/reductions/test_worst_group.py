@@ -384,7 +384,7 @@ def test_one_group_alone_is_a_plain_rate():
 
 
 def test_a_stream_refuses_it():
-    with pytest.raises(OptionError, match="needs all rows at once"):
+    with pytest.raises(OptionError, match="minimize must be a rate over all rows in a stream"):
         Stream(Problem(worst(error(), by="g"), [rejected() <= 0.1]), 1000)
 
 
