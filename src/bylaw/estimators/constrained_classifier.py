@@ -65,7 +65,7 @@ from bylaw.language.expressions import LABEL, Objective, Rate, format_conditions
 from bylaw.language.problem import Problem
 from bylaw.policy.explanation import Explanation, explain
 from bylaw.policy.policy import Policy
-from bylaw.policy.recognition import hash_evidence
+from bylaw.policy.provenance import hash_evidence
 from bylaw.program.linear_form import admit_values
 from bylaw.program.row_rates import has_rows
 from bylaw.reductions import FEW_ROWS

@@ -26,8 +26,7 @@ from bylaw.language.parser import parse
 from bylaw.language.problem import ExpandedRule, Problem
 from bylaw.policy import serialization
 from bylaw.policy.formatting import format_policy, make_policy_card
-from bylaw.policy.provenance import Card
-from bylaw.policy.recognition import Fingerprints
+from bylaw.policy.provenance import Card, Fingerprints
 from bylaw.policy.sampling import sample_actions, sample_by_id, sample_pivotal
 from bylaw.program.linear_form import FeatureMap, LinearForm, compute_scores
 from bylaw.program.row_rates import compute_group_rates, measure_rate, warn_of_missing_groups

@@ -20,8 +20,7 @@ from bylaw.language.action_space import ACTION_SPACES, ActionSpace, make_action_
 from bylaw.language.expressions import LABEL, CostColumn, ReferenceColumn, Source, Worst
 from bylaw.language.parser import renew_text
 from bylaw.language.problem import Problem
-from bylaw.policy.provenance import Card
-from bylaw.policy.recognition import Fingerprint, Fingerprints
+from bylaw.policy.provenance import Card, Fingerprint, Fingerprints
 from bylaw.program.linear_form import Attribute, Feature, FeatureMap
 from bylaw.program.solution import (
     Certificate,

@@ -18,7 +18,7 @@ from bylaw.language.expressions import LABEL, Atom, Conditions, Objective, Rate,
 from bylaw.language.families import Family
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
-from bylaw.policy.recognition import hash_evidence, shares_rows
+from bylaw.policy.provenance import hash_evidence, shares_rows
 from bylaw.program.row_rates import decide_as_model, measure_rate
 from bylaw.report.action_words import ActionWords, get_words
 from bylaw.rows.evidence import Evidence

@@ -22,8 +22,7 @@ from bylaw.language.expressions import LABEL, Objective, Rule, Worst, format_con
 from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy, compute_probabilities
-from bylaw.policy.provenance import Look
-from bylaw.policy.recognition import Fingerprint, hash_evidence, shares_rows
+from bylaw.policy.provenance import Fingerprint, Look, hash_evidence, shares_rows
 from bylaw.program.row_rates import compute_group_rates, warn_of_missing_groups
 from bylaw.rows.arrays import check_alignment, make_frame
 from bylaw.rows.evidence import KNOWN, Evidence, Limits, RowData, encode_values
