@@ -27,10 +27,8 @@ Names = tuple[str, ...]  # attributes that are modeled together
 class HiddenGroup:
     """A model of some attributes together, given known ones, and with the label if rules need both."""
 
-    names: Names
-    values: tuple[tuple[Value, ...], ...]  # of each attribute
-    given: Names  # known attributes that rules refer to together with these
-    given_values: tuple[tuple[Value, ...], ...]
+    values: Mapping[str, tuple[Value, ...]]  # of each attribute
+    given: Mapping[str, tuple[Value, ...]]  # of known attributes that rules refer to together with these
     classes: tuple[Value, ...] | None  # with the label, if the model is of both
     product: bool  # whether the label and the group are taken as independent given x
     model: Any  # a classifier of cells, not fitted unless it is frozen
@@ -38,23 +36,23 @@ class HiddenGroup:
     frequencies: Floats  # (*shape): of the cells at fit, for rows that the model gives no probability
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        sizes = tuple(map(len, (*self.given_values, *self.values)))
-        return sizes if self.classes is None else (*sizes, len(self.classes))
+    def names(self) -> Names:
+        return tuple(self.values)
 
     @property
     def key(self) -> Any:
+        """The attribute, or a tuple of several."""
         return self.names[0] if len(self.names) == 1 else self.names
 
     @property
-    def combinations(self) -> list[Any]:
-        """The values in the order of the cells, as tuples if there are several attributes."""
-        return list(self.values[0]) if len(self.names) == 1 else list(itertools.product(*self.values))
+    def shape(self) -> tuple[int, ...]:
+        sizes = tuple(map(len, (*self.given.values(), *self.values.values())))
+        return sizes if self.classes is None else (*sizes, len(self.classes))
 
     def encode_cells(self, groups: Mapping[str, KnownGroup], label_codes: Any) -> NDArray[np.int64]:
         """Return each row's cell as one number, `MISSING` if its label or a group is missing."""
-        named = zip((*self.given, *self.names), (*self.given_values, *self.values), strict=True)
-        codes = [admit_values(name, groups[name], values).codes for name, values in named]
+        named = {**self.given, **self.values}
+        codes = [admit_values(name, groups[name], values).codes for name, values in named.items()]
         codes = [*codes, label_codes] if self.classes else codes
         missing = np.logical_or.reduce([column < 0 for column in codes])
         cells = np.ravel_multi_index([np.maximum(column, 0) for column in codes], self.shape)
@@ -65,10 +63,11 @@ class HiddenGroup:
         if not is_frozen(self.model):
             return expand_cells(model.predict_proba(X), model.classes_, self.shape)
         if hasattr(model, "predict_joint"):
-            if model.values_ == (self.values if self.classes is None else (*self.values, self.classes)):
+            labels = () if self.classes is None else (self.classes,)
+            if model.values_ == (*self.values.values(), *labels):
                 return model.predict_joint(X)
         elif len(self.shape) == 1:
-            positions = [self.values[0].index(value) for value in np.asarray(model.classes_).tolist()]
+            positions = [self.values[self.key].index(value) for value in np.asarray(model.classes_).tolist()]
             return expand_cells(model.predict_proba(X), np.array(positions), self.shape)
         raise OptionError(
             f"the frozen group_estimator for {' x '.join(self.names)} must be a JointClassifier fitted on "
@@ -83,9 +82,7 @@ class HiddenGroup:
         P(s, y | x) = P(s | x, y) P(y | x): the group model gives the first factor and the classifier the
         second, so that the joint probabilities agree with the classifier's.
         """
-        known = [
-            admit_values(g, groups[g], v).codes for g, v in zip(self.given, self.given_values, strict=True)
-        ]
+        known = [admit_values(name, groups[name], values).codes for name, values in self.given.items()]
         n_rows, depth = len(cells), 1 if self.classes is None else len(self.classes)
         overall = self.frequencies[tuple(known)] if known else self.frequencies[None]
         cells = cells[(np.arange(n_rows), *known)].reshape(n_rows, -1, depth)
@@ -95,7 +92,9 @@ class HiddenGroup:
         if self.classes is not None or self.product:
             joint[self.key] = shares * probabilities[:, None, :]
         group = joint[self.key].sum(axis=2) if joint else shares[:, :, 0]
-        return {self.key: dict(zip(self.combinations, group.T, strict=True))}, joint
+        several = itertools.product(*self.values.values())  # combinations, in the order of the cells
+        values = self.values[self.key] if len(self.values) == 1 else several
+        return {self.key: dict(zip(values, group.T, strict=True))}, joint
 
 
 def _normalize_groups(cells: Floats, otherwise: Floats | float) -> Floats:
@@ -133,12 +132,9 @@ def make_hidden_groups(
         if isinstance(model, JointClassifier):  # its combinations are encoded as cells here
             model = model.estimator
         model = ensure_probabilities(model, f"the group_estimator for {' x '.join(names)}")
-        together = () if is_frozen(model) else tuple(given[names])
         group = HiddenGroup(
-            names=names,
-            values=tuple(values[name] for name in names),
-            given=together,
-            given_values=tuple(known[name] for name in together),
+            values={name: values[name] for name in names},
+            given={} if is_frozen(model) else {name: known[name] for name in given[names]},
             classes=classes if with_label and not product else None,
             product=with_label and product,
             model=model,
