@@ -33,12 +33,12 @@ def write_atomically(path: Path, *, private: bool = False) -> Iterator[Path]:
     read by its owner alone; one that is replaced keeps its permissions.
     """
     if not path.parent.is_dir():
-        raise FileNotFoundError(f"cannot write {path}: there is no folder {path.parent}")
+        raise FileNotFoundError(f"cannot write {path}: the folder {path.parent} does not exist")
     if path.absolute().parts[1:2] in (("dev",), ("proc",)):  # which may lead to a file that others write
-        raise IsADirectoryError(f"cannot write {path}: it is no ordinary file")
+        raise IsADirectoryError(f"cannot write {path}: the path is not a regular file")
     if path.exists() and not path.is_file():
         raise IsADirectoryError(
-            f"cannot write {path}: it is {'a folder' if path.is_dir() else 'no ordinary file'}"
+            f"cannot write {path}: it is {'a folder' if path.is_dir() else 'not a regular file'}"
         )
     path = path.resolve()  # a link stays, and what it leads to is replaced
     _remove_stale(path.parent)
@@ -106,7 +106,7 @@ def _make_private(partial: Path, unnamed: int | None) -> None:
 
 
 def _remove_stale(folder: Path) -> None:
-    """Remove files that were never finished and have not been written to for so long that nobody will."""
+    """Remove files that were never finished and have not been written to for a day."""
     for old in folder.glob(".bylaw-*.partial"):
         with contextlib.suppress(OSError):  # others remove them, too
             if time.time() - old.stat().st_mtime > _STALE:

@@ -35,7 +35,6 @@ from bylaw.errors import BylawError, EvidenceError, GuaranteeWarning, OptionErro
 from bylaw.estimators.group_models import find_hidden_names, make_hidden_groups
 from bylaw.estimators.inputs import (
     FitRows,
-    check_groups_known,
     check_row_parameters,
     is_model,
     read_groups,
@@ -162,8 +161,8 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         With the correction, every rule is tightened by this many standard errors of its rate, or by less if
         no policy satisfied it otherwise. With zero, a binding rule is violated on about every second set of
         new rows. "auto" is the number with which all binding rules hold together on new rows with a
-        probability of about 95 %. Without the correction or with a guarantee there is no margin, and other
-        values than "auto" and zero are refused.
+        probability of about 95 %. Without the correction or with a guarantee there are no margins, and
+        other values than "auto" and zero are refused.
     guarantee : {None, "high_probability"}, default=None
         "high_probability": all rules hold together on new rows with this `confidence`. A part of the rows is
         held out, from the models too, and the least cautious policy that they certify is chosen.
@@ -380,7 +379,6 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         # Read the columns that the rules refer to.
         names, hidden = problem.attributes, find_hidden_names(self.group_estimator, problem)
         groups = read_groups(sensitive_features, names, X, hidden)
-        check_groups_known(names, {*groups, *hidden}, sensitive_features)
         sources = select_references(reference, problem.references)
         models = {name: source for name, source in sources.items() if is_model(source)}
         needed = {"sensitive_features": {*names} - {*hidden}, "reference": sources.keys() - models.keys()}
@@ -396,7 +394,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             )
             groups = read_groups(features, names, unlabelled, hidden, "unlabelled_sensitive_features")
             references = read_references(models, problem.references, unlabelled, features, names)
-            rows = rows.append(FitRows(unlabelled, None, groups, references), hidden)
+            rows = rows.append(FitRows(unlabelled, None, groups, references))
         elif unlabelled_sensitive_features is not None:
             raise OptionError("unlabelled_sensitive_features has no effect without unlabelled: leave it out")
         if propensity is not None and not (rows.incomplete and self.correction):
@@ -1170,7 +1168,6 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         hidden = {name for group in self.trained_.hidden for name in group.names}
         known = [name for name in problem.attributes if name not in hidden]
         groups = read_groups(sensitive_features, known, X)
-        check_groups_known(known, groups, sensitive_features)
         groups = {name: admit_values(name, group, attributes[name].values) for name, group in groups.items()}
         names = list(dict.fromkeys((*problem.references, *compared)))
         sources = {**self.references_, **select_references(reference, names)}

@@ -67,15 +67,10 @@ class FitRows:
             propensity_weights,
         )
 
-    def append(self, more: FitRows, hidden: Collection[str]) -> FitRows:
+    def append(self, more: FitRows) -> FitRows:
         """Return these rows and more, which have no labels and perhaps no groups that are hidden."""
         groups = {}
         for name in dict.fromkeys([*self.groups, *more.groups]):
-            if name not in more.groups and name not in hidden:
-                raise EvidenceError(
-                    f"the rules refer to {name!r}, which must be known to decide: pass "
-                    f"unlabelled_sensitive_features with this column"
-                )
             known = self.groups.get(name) or more.groups[name]
             parts = [
                 rows.groups.get(name) or KnownGroup(known.values, np.full(len(rows), MISSING))
@@ -178,7 +173,7 @@ def read_groups(
 ) -> dict[str, KnownGroup]:
     """Return the columns of these names.
 
-    Values of hidden attributes may be missing, and a column without any value counts as not passed.
+    A hidden attribute may be left out, or have missing values; a column without any value counts as left out.
     """
     if isinstance(sensitive_features, str):
         raise EvidenceError(f"{argument} must be a column, got the text {sensitive_features!r}")
@@ -195,21 +190,15 @@ def read_groups(
         if not missing.all():
             group = factorize(fill_missing(vector, missing), what)
             groups[name] = KnownGroup(group.values, np.where(missing, MISSING, group.codes))
-    return groups
-
-
-def check_groups_known(attributes: Sequence[str], known: Collection[str], sensitive_features: Any) -> None:
-    """Raise an error if an attribute of the rules is not among those that are known."""
-    missing = [name for name in attributes if name not in known]
-    if missing:
+    if absent := [name for name in names if name not in groups and name not in hidden]:
         named = isinstance(sensitive_features, Mapping) or is_frame(sensitive_features)
-        given = list(as_columns(sensitive_features, "sensitive_features")) if named else []
-        has = f" (it has {given})" if given else ""
+        given = f" (it has {list(as_columns(sensitive_features, argument))})" if named else ""
         raise EvidenceError(
-            f"the rules refer to {missing}, which must be known to decide: pass sensitive_features with "
-            f"{'this column' if len(missing) == 1 else 'these columns'}{has}, "
+            f"the rules refer to {absent}, which must be known to decide: pass {argument} with "
+            f"{'this column' if len(absent) == 1 else 'these columns'}{given}, "
             "or fit with a group_estimator, which predicts them from X"
         )
+    return groups
 
 
 def read_weights(sample_weight: Any, X: Any) -> Floats:

@@ -183,7 +183,7 @@ def _share_scores(policy: Policy) -> tuple[Floats, dict[str, Floats]]:
         if others:
             raise RuleError(
                 f"the shares of {_join(others)} and of minimize={minimize} cannot be told apart: both are "
-                "quotients, solved together. Explain a policy that minimises a rate such as error()"
+                "quotients, solved together. Explain a policy that minimizes a rate such as error()"
             )
         rest = policy.score_matrix - sum(pulls, np.zeros(policy.score_matrix.shape))
         return rest, {price.rule: pull for price, pull in zip(linear, pulls, strict=True)}

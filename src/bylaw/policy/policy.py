@@ -81,7 +81,7 @@ class Policy:
     calibration : Calibration or None
         how the model's probabilities are read; the policy applies it by itself.
     group_rates : tuple of GroupRate
-        where the worst group's rate is minimised: each group's weight and rate on the fitted rows.
+        if the worst group's rate is minimized: each group's weight and rate on the fitted rows.
     hard : HardDecisions or None
         of a policy without chance (`solve(..., deterministic=True)`), what giving up chance costs.
     vacuous : tuple of str
@@ -440,7 +440,7 @@ class Policy:
             if rng is not None or ids is not None or key is not None:
                 raise OptionError("method='argmax' draws nothing; leave out rng, ids and key")
             warnings.warn(
-                "argmax decisions are not random, and the rules hold for the randomised policy only: "
+                "argmax decisions are not random, and the rules hold for the randomized policy only: "
                 "audit these decisions by themselves",
                 GuaranteeWarning,
                 stacklevel=find_stack_level(),

@@ -311,7 +311,7 @@ class Card:
             return {name: item.text() for name, item in versions.items()}
 
         def read_columns(columns: Node) -> Any:
-            columns.items()  # roles are checked by whoever reads a table with them
+            columns.items()  # roles are checked when a table is read with them
             return columns.value
 
         def read_previous(previous: Node) -> dict[str, Any]:

@@ -59,7 +59,7 @@ class RowAnswers:
 
     policy: Policy
     columns: Columns
-    id: str | None  # the column of ids, which goes with the answers
+    id: str | None  # the column of ids, which the answers keep
     decides: bool
     key: str | None = None
 

@@ -88,7 +88,7 @@ class _Rounding:
     """The number of digits of sums over the fitted rows in a file.
 
     Exact sums in two files whose rows differ by one would give away that row, and an exact frequency the
-    score of somebody who is alone in a group.
+    score of a row that is alone in a group.
     """
 
     digits: int  # significant digits of prices, costs and terms of guarantees
@@ -380,7 +380,7 @@ def _read_group_rates(root: Node, problem: Problem, feature_map: FeatureMap) -> 
     values = {name: attribute.values for name, attribute in feature_map.attributes.items()}
     groups = problem.minimize.list_groups(feature_map.action_space.classes, values)
     if [one.group for one in found] != list(groups):
-        raise BadValueError("its group_rates are not those of the groups that it minimises the worst of")
+        raise BadValueError("its group_rates are not those of its objective")
     return tuple(found)
 
 

@@ -62,7 +62,7 @@ def to_sql(
         ids, text or whole numbers: the decision is that of `policy.decide(evidence, ids=..., key=...)`.
     key : str, optional
         of the hash, with an `id_column`; by default the policy's digest. It is written into the statement,
-        so it is no place for a secret.
+        so it must not be a secret.
     key_parameter : str, optional
         instead of `key`: the placeholder of a parameter that holds it, once in the statement, as your driver
         writes them: "?", "$1", "$key", ":key", "@key", "%s" or "%(key)s". So a secret key is in no file.
