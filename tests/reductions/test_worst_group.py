@@ -359,7 +359,7 @@ def test_groups_without_rows_and_columns_that_are_missing():
     evidence = Evidence([[0.5, 0.5]] * 3, groups={"a": [0, 0, 1], "b": [0, 1, 1]})
     with pytest.raises(EvidenceError, match=r"worst\(error\(\), by=\('a', 'b'\)\): no row has a=1, b=0"):
         solve(Problem(worst(error(), by=("a", "b"))), evidence)
-    with pytest.raises(RuleError, match="there is no group column 'c'"):
+    with pytest.raises(RuleError, match="no group column 'c'"):
         solve(Problem(worst(error(), by="c")), evidence)
 
 

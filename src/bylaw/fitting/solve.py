@@ -250,7 +250,7 @@ def make_fitter(
             evidence.has_observed and surveyed is None and not isinstance(evidence, CalibratedEvidence)
         )
         calibrate = "auto" if observable else "none"
-    calibration = fit_calibration(evidence, calibrate, problem.attributes)
+    calibration = None if calibrate == "none" else fit_calibration(evidence, calibrate, problem.attributes)
     if calibration is not None:
         evidence = calibration.apply(evidence)
         certifying = None if certifying is None else calibration.apply(certifying)

@@ -53,12 +53,12 @@ class ActionSpace:
 
     @property
     def model_actions(self) -> tuple[Value, ...]:
-        """What your model decides among: the labels; where there are none, the options."""
+        """The actions of your model: the labels, or the options if there are no labels."""
         return self.classes or self.options
 
     @property
     def reference_actions(self) -> tuple[Value, ...]:
-        """What an earlier model's decision can agree with: all actions but a rejection."""
+        """The actions that an earlier model's decision can agree with: all but a rejection."""
         place = self.reject_position
         return tuple(action for i, action in enumerate(self.actions) if i != place)
 
@@ -69,7 +69,7 @@ class ActionSpace:
 
     @property
     def decisions(self) -> Kind | tuple[Value, ...]:
-        """What `Problem(decisions=)` takes for this space."""
+        """The argument of `Problem(decisions=)` for this space."""
         return self.actions if self.named_options else self.kind
 
     @property
@@ -86,17 +86,16 @@ class ActionSpace:
         return self._positions[action]
 
     def find_decision(self, decision: Any) -> Value:
-        """Return the decision that a rate is given; raise if there is no such decision."""
+        """Return the decision that a rate is given; raise if it does not exist."""
         if decision not in self.actions:
             raise RuleError(
-                f"given(decision={decision!r}): there is no such decision; the decisions are "
-                f"{list(self.actions)}"
+                f"given(decision={decision!r}): no such decision; the decisions are {list(self.actions)}"
             )
         return decision
 
     @cached_property
     def _positions(self) -> dict[Value, int]:
-        """Of each action, the first if there are several."""
+        """The place of each action, the first if there are several."""
         return {action: place for place, action in reversed(list(enumerate(self.actions)))}
 
     @property
@@ -304,7 +303,7 @@ class SetSpace(ActionSpace):
         return np.sqrt(np.maximum(squares, 0.0)).sum(axis=0) + math.sqrt(bounds)
 
     def sample(self, probabilities: Floats, sampler: Sampler) -> NDArray[Any]:
-        """Membership of each label, (n_rows, n_classes)."""
+        """Return sampled membership of each label, (n_rows, n_classes)."""
         inside = sampler([np.stack([chance, 1 - chance]) for chance in probabilities], "/{}")
         return np.column_stack([position == 0 for position in inside])
 

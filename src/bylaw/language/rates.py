@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 from bylaw._base.typing import Value
 from bylaw._base.validation import as_name, as_scalar, check_number
@@ -23,7 +22,6 @@ from bylaw.language.expressions import (
     shorten,
 )
 
-_ANY = (LabelSpace, OptionSpace, SetSpace)
 _SINGLE = (LabelSpace, OptionSpace)
 
 
@@ -33,75 +31,20 @@ def make_rate(name: str, *arguments: Any, function: Callable[..., Any] | None = 
 
 
 def define_rate(
-    constructor: Callable[..., Rate],
-    *,
-    spaces: tuple[type[ActionSpace], ...] = _ANY,
-    instead: str = "",
-    implies: type[ActionSpace] | Callable[..., type[ActionSpace] | None] | None = None,
-    probability: bool = True,
-    reads: Literal["reference", "cost"] | None = None,
-    phrase: str = "",
-    set_phrase: str = "",
-    saving: str = "",
-    part_phrases: Mapping[str, str] = MappingProxyType({}),
-    decided: Callable[..., Value] | None = None,
-    whole: Callable[..., Meaning] | None = None,
-    derived: Callable[[Sequence[Value]], Rate] | None = None,
-    factors: Callable[[Sequence[Value]], list[Rate]] | None = None,
+    constructor: Callable[..., Rate], **properties: Any
 ) -> Callable[[Callable[..., Meaning]], Callable[..., Meaning]]:
-    """Register the meaning of a rate: all that the parser, the compiler, audits and reports know of it.
+    """Register the meaning of a rate, as a decorator: all that the parser, audits and reports know of it.
 
     Parameters
     ----------
-    constructor
+    constructor : callable
         the public function, whose name is the word.
-    spaces
-        the action spaces for which the rate makes sense; `instead` states what to use for the others.
-    implies
-        the action space of a problem that uses the rate, or a function of the rate's arguments.
-    probability
-        whether values are always within [0, 1].
-    reads
-        "reference" or "cost": what the first argument names in the evidence.
-    phrase
-        in a report, completes "the share of cases that ..."; a noun such as "the average cost", if it is no
-        probability. {0} is the first argument. `set_phrase` is the same where a decision is a set.
-    saving
-        what a lower rate saves, as in "0.2 points of error".
-    part_phrases
-        for each rate, by name, that counts the cases of this one among others: completes "of cases that get
-        an answer, at most 5 % ...", the wording of a rule that bounds this rate by a share of the other.
-    decided
-        of the arguments: the decision that the rate is given by itself, which makes it a quotient.
-    whole
-        of a quotient by anything else, what it divides by; like the meaning, that of the part.
-    derived
-        of the classes: the rates that it is made of, which are its meaning.
-    factors
-        of the classes: the rates that it is the geometric mean of.
+    **properties
+        the other parameters of `bylaw.language.expressions.Definition`, such as `phrase`.
     """
 
-    def implied(*arguments: Any) -> type[ActionSpace] | None:
-        return implies if implies is None or isinstance(implies, type) else implies(*arguments)
-
     def register(meaning: Callable[..., Meaning]) -> Callable[..., Meaning]:
-        DEFINITIONS[constructor.__name__] = Definition(
-            constructor,
-            meaning,
-            spaces,
-            implied,
-            instead,
-            probability,
-            reads,
-            phrase,
-            set_phrase,
-            saving,
-            part_phrases,
-            decided,
-            whole,
-            derived,
-            factors,
-        )
+        DEFINITIONS[constructor.__name__] = Definition(constructor, meaning, **properties)
         return meaning
 
     return register
@@ -111,10 +54,6 @@ def error() -> Rate:
     """Return the error rate, P(decision is a label, and not Y).
 
     A rejection is not an error, nor is another option.
-
-    Returns
-    -------
-    Rate
 
     Examples
     --------
@@ -142,10 +81,6 @@ def _error(*, space: ActionSpace) -> Meaning:
 def rejected() -> Rate:
     """Return the rejection (abstention, referral) rate, P(decision is a rejection).
 
-    Returns
-    -------
-    Rate
-
     Examples
     --------
     >>> rejected() <= 0.1
@@ -165,7 +100,7 @@ def rejected() -> Rate:
 def _rejected(*, space: ActionSpace) -> Meaning:
     if space.reject_position is None:
         raise RuleError(
-            f"rejected(): there is no {space.reject!r} among the options {list(space.options)}; list it in "
+            f"rejected(): no {space.reject!r} among the options {list(space.options)}; list it in "
             "decisions, or use selected(option)"
         )
     return Meaning([Term(space.reject, 1.0)])
@@ -173,10 +108,6 @@ def _rejected(*, space: ActionSpace) -> Meaning:
 
 def accepted() -> Rate:
     """Return the rate of answers (coverage in selective classification), P(decision is a label).
-
-    Returns
-    -------
-    Rate
 
     Examples
     --------
@@ -208,10 +139,6 @@ def selected(label: Value) -> Rate:
     label : str, int, float or bool
         one of the classes, or an option such as an expert, a queue or a model to call.
 
-    Returns
-    -------
-    Rate
-
     Examples
     --------
     >>> selected("approve").given(sex="F") >= 0.8 * selected("approve").given(sex="M")
@@ -226,7 +153,7 @@ def _selected(label: Value, *, space: ActionSpace) -> Meaning:
     if label not in space.classes and label not in options:
         beside = f" and the options {list(options)}" if options else ""
         raise RuleError(
-            f"selected({label!r}): there is no such class; the classes are {list(space.classes)}{beside}"
+            f"selected({label!r}): no such class; the classes are {list(space.classes)}{beside}"
             f"{_hint_at_type(label, space)}. For rejections use rejected()"
         )
     return Meaning([Term(label, 1.0)])
@@ -241,10 +168,6 @@ def recall(label: Value) -> Rate:
     ----------
     label : str, int, float or bool
         one of the classes.
-
-    Returns
-    -------
-    Rate
 
     Examples
     --------
@@ -266,10 +189,6 @@ def precision(label: Value) -> Rate:
     ----------
     label : str, int, float or bool
         one of the classes.
-
-    Returns
-    -------
-    Rate
 
     Examples
     --------
@@ -303,10 +222,6 @@ def f1(label: Value) -> Rate:
     label : str, int, float or bool
         one of the classes.
 
-    Returns
-    -------
-    Rate
-
     Examples
     --------
     >>> 1 - f1("fraud")
@@ -316,7 +231,7 @@ def f1(label: Value) -> Rate:
 
 
 def _f1_whole(label: Value, *, space: ActionSpace) -> Meaning:
-    """P(decision == label) + P(Y == label): exactly one action is taken, and each pays 1{Y == label}."""
+    """Return P(decision == label) + P(Y == label); exactly one action is taken, and pays 1{Y == label}."""
     _check_class("f1", label, space)
     return Meaning([Term(label, 1.0), *(Term(action, 1.0, label=label) for action in space.actions)])
 
@@ -337,10 +252,6 @@ def _f1(label: Value, *, space: ActionSpace) -> Meaning:
 def balanced_error() -> Rate:
     """Return the balanced error, the mean over classes of P(decision a label, not Y | Y == class).
 
-    Returns
-    -------
-    Rate
-
     Examples
     --------
     >>> balanced_error() <= 0.2
@@ -349,18 +260,10 @@ def balanced_error() -> Rate:
     return make_rate("balanced_error")
 
 
-def _average_errors(classes: Sequence[Value]) -> Rate:
-    return sum((error().given(label=label) for label in classes), Rate(())) / len(classes)
-
-
 def g_mean() -> Rate:
     """Return the geometric mean of the recalls of all classes.
 
     It is not linear, and no rule can bound it: it is maximized, by `minimize=1 - g_mean()`.
-
-    Returns
-    -------
-    Rate
 
     Examples
     --------
@@ -370,10 +273,6 @@ def g_mean() -> Rate:
     return make_rate("g_mean")
 
 
-def _list_recalls(classes: Sequence[Value]) -> list[Rate]:
-    return [recall(label) for label in classes]
-
-
 @define_rate(
     balanced_error,
     spaces=_SINGLE,
@@ -381,17 +280,17 @@ def _list_recalls(classes: Sequence[Value]) -> list[Rate]:
     phrase="the average over the classes of the share of cases that are answered wrongly",
     probability=False,
     saving="of balanced error",
-    derived=_average_errors,
+    derived=lambda classes: sum((error().given(label=y) for y in classes), Rate(())) / len(classes),
 )
 @define_rate(
     g_mean,
     spaces=_SINGLE,
     probability=False,
     phrase="the geometric mean of the recalls of all classes",
-    factors=_list_recalls,
+    factors=lambda classes: [recall(label) for label in classes],
 )
 def _made_of_others(*, space: ActionSpace) -> Meaning:
-    """They are compiled as the rates that they are made of."""
+    """Raise: they are compiled as the rates that they are made of."""
     raise AssertionError(space)
 
 
@@ -403,10 +302,6 @@ def cost(matrix: Sequence[Sequence[float]]) -> Rate:
     matrix : array-like of shape (n_classes, n_classes) or (n_classes, n_actions)
         one row per true class, one column per action: labels, then "reject" or the options. Without columns
         for these, they are free; for sets, each label in the set pays its own entry.
-
-    Returns
-    -------
-    Rate
 
     Examples
     --------
@@ -469,10 +364,6 @@ def disagreement(reference: str) -> Rate:
     reference : str
         a name in `Evidence(references=...)`.
 
-    Returns
-    -------
-    Rate
-
     Examples
     --------
     >>> disagreement("last release") <= 0.05
@@ -488,10 +379,6 @@ def omits(reference: str) -> Rate:
     ----------
     reference : str
         a name in `Evidence(references=...)`.
-
-    Returns
-    -------
-    Rate
 
     Examples
     --------
@@ -526,10 +413,6 @@ def _disagreement(reference: str, *, space: ActionSpace) -> Meaning:
 def miscoverage() -> Rate:
     """Return the miscoverage of prediction sets, P(Y not in the set).
 
-    Returns
-    -------
-    Rate
-
     Examples
     --------
     >>> miscoverage().given(label=3) <= 0.1
@@ -552,10 +435,6 @@ def _miscoverage(*, space: ActionSpace) -> Meaning:
 
 def size() -> Rate:
     """Return the mean size of prediction sets, E[number of labels in the set].
-
-    Returns
-    -------
-    Rate
 
     Examples
     --------
@@ -589,10 +468,6 @@ def custom(column: str | Callable[..., Any], name: str | None = None) -> Rate:
         was parsed, reads the array `costs[name]` instead.
     name : str, optional
         of a function; by default its own.
-
-    Returns
-    -------
-    Rate
 
     Examples
     --------
@@ -628,7 +503,7 @@ def _check_classes(space: ActionSpace, rate: str) -> None:
 def _check_class(word: str, label: Value, space: ActionSpace) -> None:
     if label not in space.classes:
         raise RuleError(
-            f"{word}({label!r}): there is no such class; the classes are {shorten(space.classes)}"
+            f"{word}({label!r}): no such class; the classes are {shorten(space.classes)}"
             f"{_hint_at_type(label, space)}"
         )
 

@@ -521,13 +521,12 @@ def _measure_sizes(feature_map: FeatureMap, evidence: RowData) -> Floats:
 
 def _admit_group(name: str, fitted: Attribute, evidence: RowData) -> Group:
     """Return the group with the values of the fit, some of which may be missing in a batch."""
-    remedy = Remedy("pass_groups" if fitted.known else "pass_group_probabilities", name)
-    if name not in evidence.groups:
-        raise EvidenceError(f"the policy needs {name!r} to decide", remedy)
-    group = evidence.groups[name]
-    if group.known != fitted.known:
+    group = evidence.groups.get(name)
+    if group is None or group.known != fitted.known:
         was = "values" if fitted.known else "probabilities"
-        raise EvidenceError(f"the policy was fitted with {was} of {name!r}", remedy)
+        message = f"was fitted with {was} of {name!r}" if group else f"needs {name!r} to decide"
+        remedy = Remedy("pass_groups" if fitted.known else "pass_group_probabilities", name)
+        raise EvidenceError(f"the policy {message}", remedy)
     if isinstance(group, KnownGroup):
         return admit_values(name, group, fitted.values)
     if unseen := set(group.values) - set(fitted.values):

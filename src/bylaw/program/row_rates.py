@@ -87,19 +87,12 @@ def measure_factor(rule: Rule, rows: RowData, probabilities: Floats, space: Acti
     return math.nan if rule.factor is None else measure_rate(rule.factor, rows, probabilities, space)
 
 
-def list_denominators(rule: Rule) -> list[Rate]:
-    """Return what the ratios in a rule divide by: b in a >= 0.8 * b, or the denominators of quotients."""
-    if rule.factor is not None:
-        return [rule.factor]
-    return [Rate(((event.whole, 1.0),)) for event in rule.excess.by_event() if event.whole is not None]
-
-
 def count_denominator(rule: Rule, rows: RowData, probabilities: Floats, space: ActionSpace) -> float:
     """Return the expected number of rows in the smallest denominator of a rule.
 
     It is infinite for a rule without ratios; at zero, the ratio is 0/0.
     """
-    amounts = (compute_event_amounts(one, rows, probabilities, space) for one in list_denominators(rule))
+    amounts = (compute_event_amounts(one, rows, probabilities, space) for one in rule.denominators)
     shares = (float(np.average(amount, weights=rows.weights)) for amount in amounts)
     return len(rows) * min(shares, default=math.inf)
 
