@@ -37,6 +37,7 @@ from bylaw.estimators.inputs import (
     FitRows,
     check_row_parameters,
     is_model,
+    list_atoms,
     read_groups,
     read_labels,
     read_propensity_weights,
@@ -377,7 +378,9 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         routes = Routes(self, weights, params, given)
 
         # Read the columns that the rules refer to.
-        names, hidden = problem.attributes, find_hidden_names(self.group_estimator, problem)
+        names, hidden = problem.attributes, []
+        if self.group_estimator is not None:
+            hidden = find_hidden_names(self.group_estimator, problem)
         groups = read_groups(sensitive_features, names, X, hidden)
         sources = select_references(reference, problem.references)
         models = {name: source for name, source in sources.items() if is_model(source)}
@@ -405,14 +408,14 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             counts = np.bincount(group.codes[group.codes >= 0], minlength=len(group.values))
             check_group_sizes(group.values, counts, f"sensitive_features[{name!r}]")
 
-        hidden_groups = make_hidden_groups(
-            self.group_estimator,
-            problem,
-            tuple(classes.tolist()),
-            rows.groups,
-            rows.codes,
-            self.joint == "product",
-        )
+        labels, hidden_groups = tuple(classes.tolist()), ()
+        if hidden:
+            product = self.joint == "product"
+            hidden_groups = make_hidden_groups(
+                self.group_estimator, problem, labels, rows.groups, rows.codes, product
+            )
+        else:  # raise before models are trained if a rule names an unknown label
+            list_atoms(problem, labels, {name: group.values for name, group in rows.groups.items()})
         calibrator = None if isinstance(self.calibrator, str) else self.calibrator
         training = Training(
             rows=rows,

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bylaw._base.typing import Floats, Value
 from bylaw.errors import EvidenceError, OptionError
+from bylaw.estimators.inputs import list_atoms
 from bylaw.estimators.joint import JointClassifier, expand_cells
 from bylaw.estimators.sklearn_contract import ensure_probabilities, is_frozen
 from bylaw.language.expressions import LABEL
@@ -115,14 +116,10 @@ def make_hidden_groups(
     hidden = find_hidden_names(estimators, problem)
     values = {name: _find_values(name, estimators, groups) for name in hidden}
     known = {name: group.values for name, group in groups.items() if name not in hidden}
-    space = problem.action_space(classes)
-    expanded = problem.expand(classes, {**known, **values}, space.options)
-    rates = [one.rule.excess for one in expanded]
     labelled: dict[Names, bool] = {}
     given: dict[Names, dict[str, None]] = {}
-    for atom in [atom for rate in (problem.minimize, *rates) for atom, _ in rate.terms]:
+    for atom, needs_label in list_atoms(problem, classes, {**known, **values}):
         named = dict(atom.conditions)
-        needs_label = atom.needs_label(space)  # raises if a rule names an unknown label
         if names := tuple(name for name in hidden if name in named):
             labelled[names] = labelled.get(names, False) or needs_label
             given.setdefault(names, {}).update(dict.fromkeys(name for name in named if name in known))
@@ -171,8 +168,6 @@ def make_hidden_groups(
 
 def find_hidden_names(estimators: Any, problem: Problem) -> list[str]:
     """Return the attributes that are unknown at decision time."""
-    if estimators is None:
-        return []
     if not isinstance(estimators, Mapping):
         return list(problem.attributes)
     names = [name for key in estimators for name in (key if isinstance(key, tuple) else (key,))]

@@ -15,9 +15,11 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_y, _is_arraylike, _num_samples, check_is_fitted, column_or_1d
 
-from bylaw._base.typing import Floats
+from bylaw._base.typing import Floats, Value
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.estimators.sklearn_contract import is_frozen
+from bylaw.language.expressions import Atom
+from bylaw.language.problem import Problem
 from bylaw.rows.arrays import (
     as_columns,
     as_numbers,
@@ -162,6 +164,18 @@ def read_labels(model: Any, X: Any, y: Any) -> tuple[NDArray[np.int64] | None, N
     codes = np.full(len(missing), MISSING)
     codes[~missing] = order[np.searchsorted(classes, labels, sorter=order)]
     return codes, classes
+
+
+def list_atoms(
+    problem: Problem, classes: Sequence[Value], groups: Mapping[str, tuple[Value, ...]]
+) -> list[tuple[Atom, bool]]:
+    """Return the parts of the objective and of all rules, and whether they refer to labels.
+
+    Raise an error if one of them names an unknown label or group.
+    """
+    space = problem.action_space(classes)
+    rates = [problem.minimize, *(one.rule.excess for one in problem.expand(classes, groups, space.options))]
+    return [(atom, atom.needs_label(space)) for rate in rates for atom, _ in rate.terms]
 
 
 def read_groups(
