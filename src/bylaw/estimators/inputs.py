@@ -167,7 +167,7 @@ def read_labels(model: Any, X: Any, y: Any) -> tuple[NDArray[np.int64] | None, N
 
 
 def list_atoms(
-    problem: Problem, classes: Sequence[Value], groups: Mapping[str, tuple[Value, ...]]
+    problem: Problem, classes: tuple[Value, ...], groups: Mapping[str, tuple[Value, ...]]
 ) -> list[tuple[Atom, bool]]:
     """Return the parts of the objective and of all rules, and whether they refer to labels.
 

@@ -23,8 +23,7 @@ from bylaw.errors import OptionError
 from bylaw.language.expressions import LABEL, Conditions, CostColumn, format_conditions
 from bylaw.program.linear_form import Feature, FeatureMap
 from bylaw.rows.columns import Columns
-from bylaw.rows.evidence import REJECTED
-from bylaw.rows.probabilities import ROUNDING, SUM_TOLERANCE
+from bylaw.rows.evidence import REJECTED, ROUNDING, SUM_TOLERANCE
 from bylaw.scoring._columns import check_columns, find_combined, find_model, list_answers, list_values
 from bylaw.scoring._vectors import Vector, apply, case, constant, join, linear, read
 
