@@ -120,9 +120,7 @@ class Database(Engine):
     title: str
     relation: str  # the name of the table in statements, after FROM
     columns: Columns  # whose values are compared in each walk
-    states: list[Any] = field(
-        default_factory=list, repr=False, compare=False
-    )  # of the rows in the first walk
+    states: list[Any] = field(default_factory=list, repr=False, compare=False)  # of the first walk
 
     dialect: ClassVar[Dialect]
     n_partitions = 1  # type: ignore[assignment]
