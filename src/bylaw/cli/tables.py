@@ -24,8 +24,6 @@ from bylaw.rows.evidence import KNOWN, Evidence
 from bylaw.rows.table_files import TableFile, detect_format, name_table, open_columns
 from bylaw.rows.text_values import match_value
 
-MAX_CLASSES = 20  # that are read of a column of labels which should have two
-
 
 @dataclass(frozen=True)
 class Reading:
@@ -242,7 +240,7 @@ def _read_classes(stated: Mapping[str, Any], names: Sequence[str], path: Path) -
     values: dict[Any, None] = {}
     for batch in TableFile(path, values={label: ()}).batches([label]):
         values |= dict.fromkeys(batch.column(label).drop_null().unique().to_pylist())
-        if len(values) > MAX_CLASSES:
+        if len(values) > 2:
             break
     classes = list(values)
     if len(classes) != 2 or match_value(str(stated["positive"]), classes) is None:
