@@ -30,9 +30,8 @@ from bylaw import (
 from bylaw.fitting.frontier import frontier
 from bylaw.fitting.levels import find_lever, make_path
 from bylaw.program.blocks import make_blocks
-from bylaw.program.dual import Dual, TallyPass
+from bylaw.program.dual import Dual, TallyPass, gradient_mapping
 from bylaw.program.linear_form import compile_problem
-from bylaw.solvers.base import gradient_mapping
 from bylaw.solvers.full_batch import FullBatch
 from bylaw.solvers.screening import Metric, Screen, ScreenPass
 from helpers.generated_rows import Rows

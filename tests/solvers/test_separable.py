@@ -10,12 +10,11 @@ from scipy import optimize, sparse
 
 from bylaw import Evidence, Problem, Status, miscoverage, selected, size, solve
 from bylaw.program.blocks import make_blocks
-from bylaw.program.dual import Dual
+from bylaw.program.dual import Dual, gradient_mapping
 from bylaw.program.linear_form import compile_problem
 from bylaw.program.observed_rates import attach_observed, compile_observed
 from bylaw.rows.outcomes import observe
 from bylaw.solvers import full_batch, separable
-from bylaw.solvers.base import gradient_mapping
 from bylaw.solvers.full_batch import FullBatch
 from bylaw.solvers.separable import LabelItems, find_rules, sample_evenly, solve_separable
 from helpers.reference import softmax

@@ -314,8 +314,7 @@ class SurveyedRows:
     def make_dual(self, form: LinearForm) -> Dual:
         """Of all rows, with the sample in memory."""
         blocks = make_blocks(form, self.evidence)
-        cells = blocks[0].cells
-        return Dual(form, blocks, 1.0, source=BoundRows(self, form, None if cells is None else cells.layout))
+        return Dual(form, blocks, 1.0, source=BoundRows(self, form, blocks[0].layout))
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from bylaw.policy.policy import Policy
 from bylaw.program.solution import Status
 from bylaw.reductions import Fitter
 from bylaw.rows.evidence import Evidence
-from bylaw.solvers.base import Solver
+from bylaw.solvers import Solver
 from bylaw.solvers.full_batch import FullBatch, WarmFullBatch
 
 _ANY_LEVELS = (0.5, 0.75)  # two levels that any statement can have: excesses are affine in the level

@@ -17,7 +17,7 @@ from bylaw.language.problem import Problem
 from bylaw.program.solution import Status
 from bylaw.rows.arrays import make_frame
 from bylaw.rows.evidence import Evidence
-from bylaw.solvers.base import Solver
+from bylaw.solvers import Solver
 
 _DOUBLINGS = 40  # of a width, before a range is taken to have no end
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
@@ -67,6 +68,9 @@ class Step(NamedTuple):
     beta: float
     value: float
     gradient_mapping: float
+
+
+Callback = Callable[[Step], Any]
 
 
 @dataclass(frozen=True)

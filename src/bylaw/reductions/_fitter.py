@@ -49,7 +49,7 @@ from bylaw.reductions._warnings import warn_of_alike_actions, warn_of_small_chan
 from bylaw.reductions._worst_group import GroupSearch, add_groups
 from bylaw.rows.evidence import Evidence
 from bylaw.rows.outcomes import ObservedRows, observe
-from bylaw.solvers.base import Callback, Solver, resolve_beta
+from bylaw.solvers import Callback, Solver, resolve_beta
 from bylaw.solvers.full_batch import FullBatch, take_newton_step
 from bylaw.solvers.screening import ScreenedRows, screen_rows
 
@@ -409,7 +409,7 @@ def _approach_unseen(dual: Dual, source: UnseenRows, beta: float | str) -> Float
     near = None
     if dual.n_rules:
         with source.sampling() as take:
-            near = _solve_sample(dual.with_sample(take(dual.n_rows)), dual.n_rows, beta)
+            near = _solve_sample(dual.with_rows((), take(dual.n_rows)), dual.n_rows, beta)
     if near is None or near[1].status is not Status.CONVERGED:
         dual.measure_constants()
         return None

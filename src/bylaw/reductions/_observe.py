@@ -35,7 +35,7 @@ from bylaw.program.solution import HardDecisions, Solution, Status
 from bylaw.reductions._ratio_rules import RatioRules
 from bylaw.rows.evidence import Evidence
 from bylaw.rows.outcomes import ObservedRows
-from bylaw.solvers.base import Callback
+from bylaw.solvers import Callback
 from bylaw.solvers.screening import screen_rows
 from bylaw.solvers.separable import find_separate_rules
 from bylaw.solvers.shifts import ObservedSolution, ShiftedRules

@@ -99,7 +99,7 @@ def sum_hashes(block: Block) -> TableSum:
 
 def hash_block(block: Block) -> Hashes:
     """Return one hash per row, (n_rows,). Blocks with many rows and features are cut into parts."""
-    n_features = len(block.columns) if block.cells is None else block.cells.layout.n_features
+    n_features = len(block.columns) if block.layout is None else block.layout.n_features
     if block.n_rows * n_features <= _TILE:
         return hash_features(block.features)
     width = max(_TILE // n_features, 1)

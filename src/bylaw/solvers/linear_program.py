@@ -10,8 +10,7 @@ from scipy.optimize import linprog
 
 from bylaw._base.typing import Floats
 from bylaw.program.dual import Dual
-from bylaw.program.solution import ExactOptimum, Solution
-from bylaw.solvers.base import Callback
+from bylaw.program.solution import Callback, ExactOptimum, Solution
 from bylaw.solvers.full_batch import FullBatch
 
 

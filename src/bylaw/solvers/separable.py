@@ -19,11 +19,10 @@ from scipy import sparse
 
 from bylaw._base.numeric import NEGLIGIBLE
 from bylaw._base.typing import Floats
-from bylaw.program.dual import Dual
+from bylaw.program.dual import Dual, gradient_mapping
 from bylaw.program.linear_form import LinearForm
 from bylaw.program.observed_rates import ObservedRates, RateExcess, Target
-from bylaw.program.solution import Solution, Status, Step
-from bylaw.solvers.base import Callback, gradient_mapping
+from bylaw.program.solution import Callback, Solution, Status, Step
 
 SAMPLE_ITEMS = 2**17  # items of the sample that brackets the roots before all rows are used
 TILE_BYTES = 2**18  # losses that are computed at a time, so that they stay in the processor's cache

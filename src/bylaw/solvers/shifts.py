@@ -31,8 +31,7 @@ from scipy import sparse
 from bylaw._base.typing import Floats
 from bylaw.program.dual import Dual, Tally
 from bylaw.program.observed_rates import ObservedRates, RateExcess, Target
-from bylaw.program.solution import Status, Step
-from bylaw.solvers.base import Callback
+from bylaw.program.solution import Callback, Status, Step
 from bylaw.solvers.full_batch import FullBatch
 from bylaw.solvers.separable import bisect_observed, find_separate_rules
 

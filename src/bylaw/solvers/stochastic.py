@@ -17,9 +17,8 @@ from bylaw._base.typing import Floats
 from bylaw._base.validation import check_positive
 from bylaw.errors import BylawError, OptionError, Remedy, install_extra
 from bylaw.program.blocks import Block
-from bylaw.program.dual import Dual
-from bylaw.program.solution import Solution, Status, Step
-from bylaw.solvers.base import Callback, gradient_mapping
+from bylaw.program.dual import Dual, gradient_mapping
+from bylaw.program.solution import Callback, Solution, Status, Step
 
 CHUNK_ROWS = 65_536  # rows that are sampled at a time, between two reports
 
