@@ -353,14 +353,14 @@ class Correction:
     def _solve(self, target: RuleTarget, begin: Floats) -> ObservedSolution:
         if not self.affected.any():
             return self._solve_as_predicted(target, begin)
-        return self.pose(target).solve(begin, rng=self.rng, callback=self.callback)
+        return self.pose(target, self.callback).solve(begin)
 
     @cached_property
     def stated(self) -> ShiftedRules:
         """The search for multipliers at which the rules hold without margins."""
         return self.pose(self.make_target(0.0, 0.0))
 
-    def pose(self, target: RuleTarget) -> ShiftedRules:
+    def pose(self, target: RuleTarget, callback: Callback | None = None) -> ShiftedRules:
         """Return the search for multipliers at which the rates satisfy a target."""
         units, ratios = np.maximum(self.errors.observed, 1 / self.counts), self.ratios
         tolerance = np.full(self.dual.n_rules, self.tol)
@@ -375,6 +375,8 @@ class Correction:
             room=self.room,
             denominators=None if ratios is None else ratios.predicted,
             tol=self.tol,
+            rng=self.rng,
+            callback=callback,
         )
 
     def _solve_as_predicted(self, target: RuleTarget, begin: Floats) -> ObservedSolution:

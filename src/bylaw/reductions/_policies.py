@@ -307,7 +307,7 @@ def confirm_prices(
         if promised <= noise and not (promised > 0 and is_ratio[chosen].any()):
             continue
         looser = dual.with_bounds(dual.form.bounds + np.where(chosen, steps, 0.0))
-        answer = replace(correction.pose(solved.target), dual=looser).solve(multipliers, rng=correction.rng)
+        answer = replace(correction.pose(solved.target), dual=looser).solve(multipliers)
         saving = correction.rates.measure_cost(solved.dual.tally(multipliers)) - answer.cost
         if not promised / 2 <= saving <= 2 * promised:
             confirmed[chosen] *= max(saving, NEGLIGIBLE * dual.loss_unit) / promised

@@ -90,7 +90,7 @@ class Screen(Sums):
     near: tuple[Block, ...]
     far: Tally  # without the potential, which depends on the weights
 
-    def __add__(self, other: Self) -> Self:
+    def __add__(self, other: Any) -> Self:
         total = super().__add__(other)
         if sum(block.n_rows < BLOCK_ROWS for block in total.near) > 32:  # small blocks are slow
             return replace(total, near=tuple(join_blocks(total.near)))
