@@ -350,6 +350,7 @@ class ExactOptimum(NamedTuple):
 
     cost: float
     multipliers: Floats  # (M,)
+    probabilities: Floats | None = None  # (n_actions, n_rows), in the order of the dual's blocks
 
 
 @dataclass(frozen=True)
