@@ -155,9 +155,9 @@ def test_a_link_stays_and_a_pipe_is_refused(tmp_path):
     assert link.is_symlink()
     assert real.read_text() == "new"
     os.mkfifo(pipe)
-    with pytest.raises(IsADirectoryError, match="no ordinary file"), write_atomically(Path("/dev/stdout")):
+    with pytest.raises(IsADirectoryError, match="not a regular file"), write_atomically(Path("/dev/stdout")):
         pass
-    with pytest.raises(IsADirectoryError, match="no ordinary file"), write_atomically(pipe):
+    with pytest.raises(IsADirectoryError, match="not a regular file"), write_atomically(pipe):
         pass
 
 

@@ -25,9 +25,8 @@ def choose_shown(counts: Sequence[float], min_cell: int = MIN_CELL) -> NDArray[n
     [True, True, True]
     """
     sizes = np.asarray(counts, dtype=np.float64)
-    hidden = (sizes > 0) & (
-        sizes < min_cell - 1e-9
-    )  # expected numbers of rows are sums, with rounding errors
+    # Expected numbers of rows are sums, with rounding errors.
+    hidden = (sizes > 0) & (sizes < min_cell - 1e-9)
     for place in np.argsort(sizes, kind="stable"):
         if not hidden.any() or (hidden.sum() > 1 and sizes[hidden].sum() >= min_cell):
             break

@@ -14,11 +14,21 @@ CONFIDENCE = 0.95  # of bounds and certificates, unless stated
 MIN_CELL = 10  # rows: rates and counts of smaller groups are not shown, unless a caller asks for them
 
 
+def _read_number(value: Any) -> float:
+    """Return a number as a float, infinite if it is too large for one, or nan for other things."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
 def check_number(value: Any, what: str, error: type[BylawError] = OptionError) -> float:
     """Return a finite float."""
-    if not _is_number(value):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise error(f"{what} must be a number, not {value!r}")
-    number = _as_float(value) + 0.0  # -0.0 becomes 0.0
+    number = _read_number(value) + 0.0  # -0.0 becomes 0.0
     if not math.isfinite(number):
         raise error(f"{what} must be finite, not {number}")
     return number
@@ -34,22 +44,25 @@ def check_nonnegative(value: Any, what: str, error: type[BylawError] = OptionErr
 
 def check_margin(value: Any) -> float:
     """Return a margin: standard errors to keep from a bound."""
-    if _is_number(value) and 0 <= _as_float(value) < math.inf:
-        return _as_float(value)
+    number = _read_number(value)
+    if 0 <= number < math.inf:
+        return number
     raise OptionError(f"margin must be a number of standard errors, zero or more, not {value!r}")
 
 
 def check_positive(value: Any, what: str) -> float:
     """Return a number that is more than zero."""
-    if _is_number(value) and 0 < _as_float(value) < math.inf:
-        return _as_float(value)
+    number = _read_number(value)
+    if 0 < number < math.inf:
+        return number
     raise OptionError(f"{what} must be a positive number, not {value!r}")
 
 
 def check_fraction(value: Any, what: str, example: float = 0.95) -> float:
     """Return a number strictly between zero and one."""
-    if _is_number(value) and 0 < _as_float(value) < 1:
-        return _as_float(value)
+    number = _read_number(value)
+    if 0 < number < 1:
+        return number
     raise OptionError(f"{what} must be a number between 0 and 1, such as {example}, not {value!r}")
 
 
@@ -78,14 +91,10 @@ def as_scalar(value: Any, what: str, error: type[BylawError] = RuleError) -> Val
     """Return a label or group value as a plain Python scalar, so that text and JSON can carry it."""
     if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
         value = value.item()
-    if isinstance(value, bool):
-        return value
     if isinstance(value, str):
         return check_text(str.__str__(value), what, error)  # members of enumerations become plain, too
-    if isinstance(value, int):
-        return int(value)
-    if isinstance(value, float) and math.isfinite(value):
-        return float(value)
+    if isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value if isinstance(value, bool) else int(value) if isinstance(value, int) else float(value)
     raise error(
         f"{what} {value!r} must be a string, a bool or a finite number; convert it, for instance with str()"
     )
@@ -115,17 +124,6 @@ def check_key(key: Any) -> str:
         raise OptionError("key is empty: was the secret never set?")
     try:
         key.encode()
-    except UnicodeEncodeError:
+    except UnicodeEncodeError:  # without the text, which is a secret
         raise OptionError("key has half of a character (a lone surrogate)") from None
     return str.__str__(key)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
-
-
-def _as_float(value: Any) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf

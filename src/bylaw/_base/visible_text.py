@@ -13,24 +13,26 @@ _HIDDEN = re.compile(
 
 
 def make_visible(text: str, keep: str = "") -> str:
-    r"""The text with escapes such as \u202e in place of what is invisible, except for some characters.
+    r"""Return the text with escapes such as \u202e in place of what is invisible, except for some characters.
 
     >>> print(make_visible("yes\u202eon"))
     yes\u202eon
     """
-    return _HIDDEN.sub(lambda found: found[0] if found[0] in keep else _escape(found[0]), text)
+
+    def escape(found: re.Match[str]) -> str:
+        code = ord(found[0])
+        if found[0] in keep:
+            return found[0]
+        return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+    return _HIDDEN.sub(escape, text)
 
 
 def escape_json(text: str) -> str:
-    """The same value as JSON: within its texts, what is invisible is written as an escape."""
-    return _HIDDEN.sub(lambda found: found[0] if found[0] == "\n" else _escape_utf16(found[0]), text)
+    """Return the same value as JSON: within its texts, what is invisible is written as an escape."""
 
+    def escape(found: re.Match[str]) -> str:
+        units = found[0].encode("utf-16-be", "surrogatepass").hex()
+        return "".join(f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4))
 
-def _escape(letter: str) -> str:
-    code = ord(letter)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
-
-def _escape_utf16(letter: str) -> str:
-    units = letter.encode("utf-16-be", "surrogatepass").hex()
-    return "".join(f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4))
+    return _HIDDEN.sub(lambda found: found[0] if found[0] == "\n" else escape(found), text)
