@@ -144,7 +144,7 @@ def _(wanted: TallyPass, sheet: Sheet) -> Plan:
     scores = sheet.compute_scores(wanted.beta * wanted.score_matrix).named("score")
     chances, potential = normalize(scores, exclusive=wanted.space.exclusive)
     chances = chances.named("chance")
-    places = sheet.all_places if wanted.chosen is None else sheet.rule_places
+    places = sheet.all_places
     moments = sheet.spread(places, chances)
     sums = [Sum(sheet.weigh(part)) for part in (constant(1.0), potential, moments)]
     curve = None
@@ -436,5 +436,4 @@ class SummedRows:
 def _covers(known: TallyPass, wanted: TallyPass) -> bool:
     """Return whether a tally has all that another pass asks for."""
     same = known.beta == wanted.beta and np.array_equal(known.score_matrix, wanted.score_matrix)
-    curved = wanted.support is None or known.support is not None
-    return same and curved and (known.chosen is None or wanted.chosen is not None)
+    return same and (wanted.support is None or known.support is not None)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from bylaw._base.numeric import Matrix, compact
-from bylaw._base.typing import Floats
+from bylaw._base.typing import Floats, Mask
 from bylaw.program.linear_form import Feature, FeatureMap, LinearForm, compute_scores, has_few
 from bylaw.rows.evidence import RowData
 from bylaw.rows.groups import KnownGroup, Part
@@ -127,11 +127,6 @@ class Layout:
         """F."""
         return len(self._spans)
 
-    @cached_property
-    def _parts(self) -> dict[bytes, Matrix]:
-        """The embedding of some columns alone, (F, C * len(chosen)), by the bytes of these columns."""
-        return {}
-
     def spread(self, matrix: Floats) -> Sequence[Floats | sparse.csr_array]:
         """Return the weights of the columns in each cell, (A, D), of weights of features (F, A).
 
@@ -151,28 +146,20 @@ class Layout:
         return (self.operator.T @ matrix).reshape(len(self.cells), len(self.columns), -1)
 
     def moments(
-        self, distribution: Floats, columns: Floats, starts: Places, chosen: Places | None = None
+        self, distribution: Floats, columns: Floats, starts: Places, wanted: Mask | None = None
     ) -> Floats:
         """Return features distribution', (F, A), of a distribution (A, n_rows) and columns (D, n_rows).
 
-        With some chosen columns, other features get zeros.
+        If some entries (D, A) are wanted, others may be zero.
         """
-        part = columns if chosen is None else columns[chosen]
-        sums = np.zeros((len(self.cells), len(part), len(distribution)))
+        sums = np.zeros((len(self.cells), len(columns), len(distribution)))
         for cell, rows in iterate_cells(starts):
-            sums[cell] = part[:, rows] @ distribution[:, rows].T
-        return self.gather(sums, chosen)
+            sums[cell] = _multiply(columns[:, rows], distribution[:, rows], wanted)
+        return self.gather(sums)
 
-    def gather(self, sums: Floats, chosen: Places | None = None) -> Floats:
-        """Return the sums of features, (F, A), from those of (chosen) columns in each cell, (C, D, A)."""
-        operator = self.operator
-        if chosen is not None:
-            first = np.arange(len(self.cells))[:, None] * len(self.columns)
-            key, places = chosen.tobytes(), (first + chosen).ravel()
-            if key not in self._parts:
-                self._parts[key] = compact(self.embedding[:, places])
-            operator = self._parts[key]
-        return operator @ sums.reshape(-1, sums.shape[2])
+    def gather(self, sums: Floats) -> Floats:
+        """Return the sums of features, (F, A), from those of columns in each cell, (C, D, A)."""
+        return self.operator @ sums.reshape(-1, sums.shape[2])
 
     def expand(self, columns: Floats, starts: Places) -> Floats:
         """Return the features themselves, (F, n_rows)."""
@@ -274,44 +261,32 @@ class Block:
             scores[:, rows] = weights[cell] @ self.columns[:, rows]
         return scores
 
-    def moments(
-        self,
-        distribution: Floats,
-        chosen: Places | None = None,
-        wanted: NDArray[np.bool_] | None = None,
-    ) -> Floats:
+    def moments(self, distribution: Floats, wanted: Mask | None = None) -> Floats:
         """Return the sum of phi pi', (F, A), of a distribution (A, n_rows) times weights.
 
-        With `chosen`, features that are none of these columns get zeros; with `wanted` (F, A), other entries
-        may be zero.
+        If some entries of the columns, (D, A), are wanted, others may be zero.
         """
-        if self.layout is not None:
-            return self.layout.moments(distribution, self.columns, self.starts, chosen)
-        if wanted is not None:
+        if self.layout is None:
             return _multiply(self.columns, distribution, wanted)
-        if chosen is None:
-            return self.columns @ distribution.T
-        moments = np.zeros((len(self.columns), len(distribution)))
-        moments[chosen] = self.columns[chosen] @ distribution.T
-        return moments
+        return self.layout.moments(distribution, self.columns, self.starts, wanted)
 
-    def observed_moments(
-        self, distribution: Floats, wanted: NDArray[np.bool_] | None = None
-    ) -> Floats | None:
+    def observed_moments(self, distribution: Floats, wanted: Mask | None = None) -> Floats | None:
         """Compute the same sum of the observed features, (F', A)."""
         if self.seen is None:
             return None
-        if self.seen_layout is not None:
-            return self.seen_layout.moments(distribution, self.seen, self.starts)
-        return self.seen @ distribution.T if wanted is None else _multiply(self.seen, distribution, wanted)
+        if self.seen_layout is None:
+            return _multiply(self.seen, distribution, wanted)
+        return self.seen_layout.moments(distribution, self.seen, self.starts, wanted)
 
 
-def _multiply(features: Floats, distribution: Floats, wanted: NDArray[np.bool_]) -> Floats:
-    """Compute the entries of features @ distribution.T that are wanted."""
+def _multiply(columns: Floats, distribution: Floats, wanted: Mask | None) -> Floats:
+    """Return columns @ distribution.T, or its wanted entries alone."""
+    if wanted is None:
+        return columns @ distribution.T
     moments = np.zeros(wanted.shape)
-    for feature in np.flatnonzero(wanted.any(axis=1)):
-        actions = np.flatnonzero(wanted[feature])
-        moments[feature, actions] = distribution[actions] @ features[feature]
+    for column in np.flatnonzero(wanted.any(axis=1)):
+        actions = np.flatnonzero(wanted[column])
+        moments[column, actions] = distribution[actions] @ columns[column]
     return moments
 
 

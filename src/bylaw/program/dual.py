@@ -22,7 +22,7 @@ from scipy import sparse
 
 from bylaw._base.numeric import Matrix, as_dense, compact, find_columns
 from bylaw._base.runtime import checkpoint, limit_blas_threads
-from bylaw._base.typing import Floats
+from bylaw._base.typing import Floats, Mask
 from bylaw.language.action_space import ActionSpace
 from bylaw.program.blocks import Block, Layout, iterate_cells
 from bylaw.program.linear_form import LinearForm
@@ -123,18 +123,13 @@ class Tally(Sums):
 
 @dataclass(frozen=True)
 class TallyPass:
-    """The tally of the policy with scores features' score_matrix.
-
-    With `support`, it has the curvature at those places, too; with `chosen`, the moments of those columns
-    alone.
-    """
+    """The tally of the policy with scores features' score_matrix; with `support`, also its curvature there."""
 
     score_matrix: Floats  # (F, A)
     beta: float
     space: ActionSpace
     support: Support | None = None
-    chosen: NDArray[np.int64] | None = None
-    wanted: tuple[NDArray[np.bool_] | None, NDArray[np.bool_] | None] = (None, None)  # of both moments
+    wanted: tuple[Mask | None, Mask | None] = (None, None)  # entries of moments and observed moments
 
     def __call__(self, block: Block) -> Tally:
         scores = block.scores(self.beta * self.score_matrix)
@@ -145,7 +140,7 @@ class TallyPass:
         if block.weights is not None:
             scores *= block.weights
             potential *= block.weights
-        moments = block.moments(scores, self.chosen, self.wanted[0])
+        moments = block.moments(scores, self.wanted[0])
         observed = block.observed_moments(scores, self.wanted[1])
         potential = float(potential.sum()) / self.beta
         return Tally(block.mass, potential, moments, curvature, observed)
@@ -419,9 +414,9 @@ class RuleConstants:
         return compact(self.form.operator[:, self.places])
 
     @cached_property
-    def wanted(self) -> NDArray[np.bool_] | None:
-        """The entries (feature, action) of moments that the objective or rules use; None for all."""
-        return find_wanted(self.form.base, self.form.couplings)
+    def wanted(self) -> Mask | None:
+        """The entries (column, action) of moments that the objective or rules use; None for all."""
+        return find_wanted(self.form.base, self.form.couplings, self.layout)
 
     @cached_property
     def local(self) -> tuple[Support, Matrix | None]:
@@ -461,7 +456,7 @@ class Dual:
     blocks: Sequence[Block]  # all rows; where these are not in memory, a fair sample of them, or none
     beta: float
     ridge: float = 0.0  # adds ridge/2 |lambda|^2, so that noise in small samples makes no rule infeasible
-    observed_wanted: NDArray[np.bool_] | None = None  # (F', A): entries of observed moments that rules use
+    observed_wanted: Mask | None = None  # entries (column, action) of observed moments that are used
     source: RowSource | None = None  # all rows, where these are not in memory
     simplex: Simplex | None = None  # where the last multipliers are, if they are weights of groups
     rules: RuleConstants = field(init=False, repr=False, compare=False)
@@ -513,9 +508,7 @@ class Dual:
         rows = self.rows if whole else RowConstants()
         return self._change(rows=rows, blocks=blocks, beta=beta, source=None)
 
-    def with_observed(
-        self, blocks: Sequence[Block], wanted: NDArray[np.bool_] | None, source: RowSource | None
-    ) -> Dual:
+    def with_observed(self, blocks: Sequence[Block], wanted: Mask | None, source: RowSource | None) -> Dual:
         """Return the dual of blocks of the same rows that also have observed features."""
         return self._change(blocks=blocks, observed_wanted=wanted, source=source)
 
@@ -546,37 +539,23 @@ class Dual:
             self.rows.mass = blocks if self.source is None else self.source.mass
         return self.rows.mass
 
-    def tally(
-        self, multipliers: Floats, curvature: bool = False, rules_alone: bool = False, whole: bool = False
-    ) -> Tally:
-        """Return the sums over all rows.
+    def tally(self, multipliers: Floats, curvature: bool = False, whole: bool = False) -> Tally:
+        """Return the sums over all rows, with the second derivatives if wanted.
 
-        Parameters
-        ----------
-        multipliers : array of shape (n_rules,)
-        curvature : bool
-            Compute the second derivatives, too.
-        rules_alone : bool
-            Compute only the moments of features that rules touch. With many classes, most features
-            are only in the cost.
-        whole : bool
-            Compute also the moments that neither the objective nor a rule uses.
+        With `whole`, compute also the moments that neither the objective nor a rule uses.
         """
-        tally_pass = self.make_tally_pass(multipliers, curvature, rules_alone)
+        tally_pass = self.make_tally_pass(multipliers, curvature)
         return self.total(replace(tally_pass, wanted=(None, None)) if whole else tally_pass)[0]
 
-    def make_tally_pass(
-        self, multipliers: Floats, curvature: bool = False, rules_alone: bool = False
-    ) -> TallyPass:
+    def make_tally_pass(self, multipliers: Floats, curvature: bool = False) -> TallyPass:
         """Return the pass that computes a tally."""
         support = self.rules.local[0] if curvature else None
-        chosen = self.rules.columns if rules_alone else None
         matrix, space = self.form.score_matrix(multipliers), self.form.action_space
-        return TallyPass(matrix, self.beta, space, support, chosen, (self.rules.wanted, self.observed_wanted))
+        return TallyPass(matrix, self.beta, space, support, (self.rules.wanted, self.observed_wanted))
 
     def value_and_gradient(self, multipliers: Floats) -> tuple[float, Floats]:
         """Return F(lambda) and its gradient, (M,)."""
-        return self.first_order(self.tally(multipliers, rules_alone=True), multipliers)
+        return self.first_order(self.tally(multipliers), multipliers)
 
     def first_order(self, total: Tally, multipliers: Floats) -> tuple[float, Floats]:
         """Return F(lambda) and its gradient, (M,), from the tally of these multipliers."""
@@ -683,13 +662,15 @@ class Dual:
         return first, max(second, scaled * self.n_rows / self.mass)
 
 
-def find_wanted(base: Floats, couplings: sparse.csr_array) -> NDArray[np.bool_] | None:
-    """Return the entries (feature, action) that an objective (F, A) or rules (M, F * A) use.
+def find_wanted(base: Floats, couplings: sparse.csr_array, layout: Layout | None) -> Mask | None:
+    """Return the entries (column, action) of moments that an objective (F, A) or rules (M, F * A) use.
 
     Return None where these are not a small part of many. With many classes, a label's own probability matters
     to its own inclusion alone, and the other entries would take most of the time.
     """
     wanted = base != 0
     wanted.ravel()[couplings.indices] = True
+    if layout is not None:
+        wanted = layout.spread_matrix(wanted.astype(np.float64)).any(axis=0)
     few = wanted.size >= _MANY_ENTRIES and np.count_nonzero(wanted) < wanted.size / 16
     return wanted if few else None

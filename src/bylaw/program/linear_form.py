@@ -31,6 +31,7 @@ from bylaw.language.expressions import (
     Rate,
     Ratio,
     ReferenceColumn,
+    Rule,
     Source,
     Worst,
     format_conditions,
@@ -340,6 +341,13 @@ def measure_wholes(form: LinearForm, moments: Floats) -> Floats:
         if quotients:
             wholes[j] = measure_moments(form, Rate(((quotients[0].whole, 1.0),)), moments)
     return wholes
+
+
+def list_denominators(rule: Rule) -> list[Rate]:
+    """Return what the ratios in a rule divide by: b in a >= 0.8 * b, or the denominators of quotients."""
+    if rule.factor is not None:
+        return [rule.factor]
+    return [Rate(((event.whole, 1.0),)) for event in rule.excess.by_event() if event.whole is not None]
 
 
 @dataclass(frozen=True)

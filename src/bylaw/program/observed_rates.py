@@ -105,7 +105,8 @@ def attach_observed(dual: Dual, rates: ObservedRates, rows: ObservedRows) -> Dua
     twins = make_blocks(rates.form, rows, like=dual.blocks)
     blocks = [block.with_observed(twin) for block, twin in zip(dual.blocks, twins, strict=True)]
     source = None if dual.source is None else dual.source.observe(rates.form, twins[0].layout)
-    return dual.with_observed(blocks, find_wanted(rates.form.base, rates.couplings), source)
+    wanted = find_wanted(rates.form.base, rates.couplings, twins[0].layout)
+    return dual.with_observed(blocks, wanted, source)
 
 
 # Rates are measured on some rows: so many show well how much they vary, and fewer if there are many rules.

@@ -12,8 +12,6 @@ from bylaw._base.typing import Floats
 from bylaw.errors import Remedy
 from bylaw.language.expressions import Conditions, format_conditions
 
-_ROUNDING = 1e-6  # what is missed by less is not missed
-
 
 class Status(Enum):
     """How a solver ended; `remedy` is what to do about it.
@@ -137,17 +135,17 @@ class Guarantee:
     (0.6, 4.0, 0.3)
     """
 
-    gradient_mapping: float  # ||G_alpha(lambda)||
-    multiplier_norm: float  # ||lambda||
-    alpha: float  # the step of the gradient mapping: the unit of the loss
+    gradient_mapping: float
+    multiplier_norm: float
+    alpha: float
     beta: float
-    sigma: float  # sigma^2 = E||C(x)||_{1->2}^2
-    smoothness: float  # L = 2 beta sigma^2
-    mean_norm: float  # E||C(x)||_{1->2}
-    entropy: float  # log|A|, or K log 2 for sets
-    rows: float = math.nan  # n
-    most_slack: float = math.nan  # of Slater's condition
-    chance: float = 0.0  # what decisions without chance cost beyond the bound of the randomised ones
+    sigma: float
+    smoothness: float
+    mean_norm: float
+    entropy: float
+    rows: float = math.nan
+    most_slack: float = math.nan
+    chance: float = 0.0
 
     @property
     def violation(self) -> float:
@@ -162,6 +160,10 @@ class Guarantee:
         ||lambda||.
         """
         return self._bound_cost(self.gradient_mapping)
+
+    def _bound_cost(self, mapping: float) -> float:
+        reach = self.multiplier_norm + self.alpha * self.mean_norm
+        return reach * mapping + 2 * self.entropy / self.beta + self.chance
 
     @property
     def sampling(self) -> float:
@@ -178,19 +180,14 @@ class Guarantee:
         """(||lambda|| + alpha E||C||) (||G|| + sigma / sqrt(n)) + 2 entropy / beta, likewise."""
         return self._bound_cost(self.violation_on_new_rows)
 
-    def _bound_cost(self, mapping: float) -> float:
-        reach = self.multiplier_norm + self.alpha * self.mean_norm
-        return reach * mapping + 2 * self.entropy / self.beta + self.chance
-
     def __str__(self) -> str:
         model = f"2 delta_loss + {self.multiplier_norm:.3g} delta_constr"
         new = (
-            ""
-            if math.isnan(self.sampling)
-            else f"on new rows, by the sampling of {self.rows:,.0f} rows, expect about\n"
+            f"on new rows, by the sampling of {self.rows:,.0f} rows, expect about\n"
             f"  violation      {self.violation_on_new_rows:.3g} + delta_constr\n"
             f"  excess cost    {self.excess_cost_on_new_rows:.3g} + {model}\n"
         )
+        new = "" if math.isnan(self.sampling) else new
         return (
             "on the fitted rows\n"
             f"  violation   <= {self.violation:.3g} + delta_constr\n"
@@ -285,21 +282,16 @@ class FittedRates:
     def describe_fitted_rows(self) -> str:
         """Return a sentence on whether the rules hold on the fitted rows."""
         worst, how = max(self.rules, key=lambda one: one.excess), "as observed, " if self.observed else ""
-        holds = (
-            f"{how}all rules hold on the fitted rows"
-            if worst.excess <= _ROUNDING
-            else f"{how}{worst.rule!r} is missed by {worst.excess:.3g} on the fitted rows"
-        )
+        text = f"{how}all rules hold on the fitted rows"
+        if worst.excess > 1e-6:  # the default tolerance of solvers
+            text = f"{how}{worst.rule!r} is missed by {worst.excess:.3g} on the fitted rows"
         softer = f"; beta is {self.softness:.3g} times smaller for it" if self.softness > 1 else ""
-        return f"{holds}{softer}"
+        return f"{text}{softer}"
 
     def __str__(self) -> str:
-        enough = (
-            ""
-            if self.chance >= 0.9 or self.rows_needed == math.inf
-            else f", 90 % with {self.rows_needed:,.0f} rows"
-        )
-        return f"{self.describe_fitted_rows()}; {self.describe_chance()}{enough}"
+        text = f"{self.describe_fitted_rows()}; {self.describe_chance()}"
+        more = self.chance < 0.9 and self.rows_needed < math.inf
+        return f"{text}, 90 % with {self.rows_needed:,.0f} rows" if more else text
 
     def describe_chance(self) -> str:
         """Return a phrase on the chance that all rules hold on the population."""

@@ -414,5 +414,5 @@ def _approach_unseen(dual: Dual, source: UnseenRows, beta: float | str) -> Float
         dual.measure_constants()
         return None
     about, multipliers = dual.with_beta(near[0].beta), near[1].multipliers
-    (total,) = dual.measure_constants(about.make_tally_pass(multipliers, curvature=True, rules_alone=True))
+    (total,) = dual.measure_constants(about.make_tally_pass(multipliers, curvature=True))
     return take_newton_step(about, multipliers, total)

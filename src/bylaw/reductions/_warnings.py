@@ -20,8 +20,8 @@ from bylaw.language.expressions import LABEL, Rate, Rule, Worst, format_conditio
 from bylaw.language.problem import ExpandedRule, Problem
 from bylaw.policy.policy import Policy
 from bylaw.program.dual import RuleExcesses
-from bylaw.program.linear_form import LinearForm, compile_problem
-from bylaw.program.row_rates import count_denominator, has_rows, list_denominators, measure_rate
+from bylaw.program.linear_form import LinearForm, compile_problem, list_denominators
+from bylaw.program.row_rates import count_denominator, has_rows, measure_rate
 from bylaw.program.solution import FittedRates, Solution, Status
 from bylaw.reductions._observe import CHANCE, FEW_ROWS, LEAST_CHANCE, CorrectedSolution, Correction
 from bylaw.rows.evidence import Evidence

@@ -245,7 +245,7 @@ class _State:
     @classmethod
     def at(cls, dual: Dual, multipliers: Floats, predicted_decrease: float = 0.0) -> _State:
         """Evaluate the dual in one pass."""
-        total = dual.tally(multipliers, curvature=True, rules_alone=True)
+        total = dual.tally(multipliers, curvature=True)
         value, gradient = dual.first_order(total, multipliers)
         norm = float(np.linalg.norm(gradient_mapping(multipliers, gradient, dual.loss_unit, dual.simplex)))
         return cls(multipliers, value, gradient, dual.second_order(total), norm, predicted_decrease)

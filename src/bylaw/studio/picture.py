@@ -17,7 +17,8 @@ from bylaw.language.expressions import LABEL, Band, Objective, Rule
 from bylaw.language.families import Family
 from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
-from bylaw.program.row_rates import compute_row_rates, list_denominators, measure_rate, standard_error
+from bylaw.program.linear_form import list_denominators
+from bylaw.program.row_rates import compute_row_rates, measure_rate, standard_error
 from bylaw.program.solution import FittedRate, Status
 from bylaw.report.rows import Cell, Partition, ReportRows
 from bylaw.testing import NEVER, TOLERANCE, describe_rule, is_observed
