@@ -123,7 +123,7 @@ class Tally(Sums):
 
 @dataclass(frozen=True)
 class TallyPass:
-    """The tally of the policy with scores features' score_matrix; with `support`, also its curvature there."""
+    """The tally of the policy with scores features' score_matrix, and its curvature at a support."""
 
     score_matrix: Floats  # (F, A)
     beta: float
@@ -668,9 +668,9 @@ def find_wanted(base: Floats, couplings: sparse.csr_array, layout: Layout | None
     Return None where these are not a small part of many. With many classes, a label's own probability matters
     to its own inclusion alone, and the other entries would take most of the time.
     """
-    wanted = base != 0
+    wanted: Mask = base != 0
     wanted.ravel()[couplings.indices] = True
     if layout is not None:
-        wanted = layout.spread_matrix(wanted.astype(np.float64)).any(axis=0)
+        wanted = np.any(layout.spread_matrix(wanted.astype(np.float64)) > 0, axis=0)
     few = wanted.size >= _MANY_ENTRIES and np.count_nonzero(wanted) < wanted.size / 16
     return wanted if few else None

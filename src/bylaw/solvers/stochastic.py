@@ -230,7 +230,7 @@ class AcceleratedState(OptimizerState):
         return cls(plan, start.copy(), start.copy(), centers=[start.copy()])
 
     @property
-    def steps(self) -> int:
+    def steps(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.stage * self.plan.length + self.taken
 
     @property
