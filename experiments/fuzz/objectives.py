@@ -33,7 +33,6 @@ from bylaw import (
 )
 from bylaw.language.expressions import OVERALL, Rate, Worst
 from bylaw.program.row_rates import compute_row_rates
-from bylaw.reductions._linearize import needs_linearization
 
 GROUPS = ("known", "hidden", "label", ("known", "label"), ("hidden", "label"))
 FEW_ROWS = 12
@@ -168,7 +167,7 @@ def _judge_hard_policy(
     chances = policy.probabilities(evidence)
     if not np.isin(chances, (0.0, 1.0)).all():
         return Outcome(seed, "broken", seconds, "a decision is random")
-    if needs_linearization(problem):
+    if not problem.is_linear:
         return Outcome(seed, "unjudged", seconds, "not a linear program")
     matrix, bounds = constrain(problem, evidence, space)
     excess = matrix @ chances.ravel() - bounds

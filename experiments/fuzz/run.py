@@ -57,7 +57,7 @@ from bylaw.language.expressions import Rate
 from bylaw.program.blocks import make_blocks
 from bylaw.program.dual import Dual
 from bylaw.program.linear_form import compile_problem
-from bylaw.reductions._linearize import compares_quotients, needs_linearization
+from bylaw.reductions._linearize import compares_quotients
 from bylaw.reductions._objectives import expand_ratio
 from bylaw.solvers.linear_program import exact_policy
 
@@ -202,7 +202,7 @@ def judge_problem(seed: int, make: Callable[[int], tuple[Rows, Problem]]) -> Out
     begin = time.perf_counter()
     try:
         rows, problem = make(seed)
-        if not needs_linearization(problem):
+        if problem.is_linear:
             compile_problem(problem, rows.evidence)
     except (RuleError, EvidenceError) as refusal:
         return Outcome(seed, "refused", time.perf_counter() - begin, str(refusal).splitlines()[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import runpy
+from dataclasses import replace
 
 import numpy as np
 import pyarrow
@@ -362,7 +363,7 @@ def test_a_new_rate_is_listed_by_itself(bylaw, monkeypatch):
         More about it.
         """
 
-    invented = DEFINITIONS["error"]._replace(constructor=surprised)
+    invented = replace(DEFINITIONS["error"], constructor=surprised)
     monkeypatch.setitem(DEFINITIONS, "surprised", invented)
     text = bylaw("rules").out
     read = re.sub(r"\s+", " ", text)  # wrapped at the width of the terminal

@@ -99,7 +99,7 @@ def test_reports_of_scans_go_by_a_sample(many, bylaw, monkeypatch):
     monkeypatch.setattr("bylaw.cli.tables.SAMPLE_ROWS", 1000)
     answer = bylaw("fit", "scores", *FIT, "--scan", "--report", "r.html", "--held-out", "new")
     assert answer.code == 0, answer.err
-    assert "the report goes by a random sample of 1,000 rows" in answer.err
+    assert "the report uses a random sample of 1,000 rows" in answer.err
     assert "3,000 rows" in answer.out
     assert (many / "r.html").stat().st_size > 10_000
 
@@ -156,9 +156,7 @@ def test_audits_of_samples(policy, many, bylaw, monkeypatch):
     command = ("audit", "policy.json", "log", "--decisions", "decision")
     refused = bylaw(*command)
     assert refused.code == 2
-    assert (
-        "log has about 40,000 rows, too many to be read into memory for this; go by a random" in refused.err
-    )
+    assert "log has about 40,000 rows, too many to be read into memory for this; use a random" in refused.err
     assert "--sample 1000000" in refused.err
     found = bylaw(*command, "--sample", "20000", "--json")
     assert "log: a random sample of 20,000 rows" in found.err
@@ -189,8 +187,8 @@ def test_samples_of_other_commands(policy, many, bylaw):
     )
     for options, message in (
         (("--seed", "1"), "--seed has no effect without --sample"),
-        (("--sample", "0"), "--sample is a number of rows, at least 1"),
-        (("--sample", "9", "--seed", "-1"), "--seed is a whole number from 0 on"),
+        (("--sample", "0"), "--sample must be a number of rows, at least 1"),
+        (("--sample", "9", "--seed", "-1"), "--seed must be a whole number from 0 on"),
     ):
         answer = bylaw("frontier", "scores", *levels, *options)
         assert answer.code == 2

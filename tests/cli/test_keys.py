@@ -62,10 +62,10 @@ def test_one_secret_gives_one_answer_everywhere(policy, key_file, folder, bylaw)
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "has 0 bytes"),
-        (b"\n", "has 0 bytes"),
-        (b"short\r\n", "has 5 bytes"),
-        (b"\xff" * 32, "no text"),
+        (b"", "has 0;"),
+        (b"\n", "has 0;"),
+        (b"short\r\n", "has 5;"),
+        (b"\xff" * 32, "must be UTF-8 text"),
     ],
 )
 def test_a_file_that_holds_no_secret_is_refused(content, message, policy, key_file, bylaw):
@@ -85,4 +85,4 @@ def test_keys_that_make_no_sense(policy, key_file, bylaw):
     assert bylaw("decide", "policy.json", "new.parquet", "-o", "key", "--key-file", "key").code == 2
     assert key_file.read_text() == f"{SECRET}\n"
     key_file.chmod(0o644)
-    assert "everybody on this machine can read key" in bylaw(*decide, "--key-file", "key").err
+    assert "all users of this machine can read key" in bylaw(*decide, "--key-file", "key").err

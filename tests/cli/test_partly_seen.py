@@ -39,7 +39,7 @@ def test_labels_of_some_rows(folder, bylaw, ending):
     assert judged["seen_rows"] == {"label": int(seen.sum())}
     assert judged["rules"][0]["judged_rows"] == int(seen.sum())
     text = bylaw("audit", "p.json", f"held.{ending}", "--label", "outcome").out
-    assert f"label was seen on {seen.sum():,} of 2,000 rows" in text
+    assert f"label is observed on {seen.sum():,} of 2,000 rows" in text
     page = ["report", "p.json", f"some.{ending}", "--held-out", f"held.{ending}", "-o", "r.html"]
     assert bylaw(*page).code == 0
     assert "as observed on" in (folder / "r.html").read_text()

@@ -218,12 +218,12 @@ def test_costs_are_judged_by_what_they_turned_out_to_be(folder, bylaw):
         answer = bylaw(*judge, "--outcomes", f"visit={columns}")
         assert answer.code == 1, answer.err
         assert "estimate 1.0000, 95 % bounds" in answer.out
-        assert "custom('visit') was seen on 4,000 of 6,000 rows" in answer.out
+        assert "custom('visit') is observed on 4,000 of 6,000 rows" in answer.out
     for wrong, message in {
         "vist=seen_*_visit": "no rule refers to custom('vist')",
         "visit=seen_*": "has no column for 0",
         "visit=seen_0_visit,seen_1_visit": "must have 4 columns",
-        "visit=": "--outcomes is NAME=COLUMN",
+        "visit=": "--outcomes must be NAME=COLUMN",
     }.items():
         answer = bylaw(*judge, "--outcomes", wrong)
         assert answer.code == 2

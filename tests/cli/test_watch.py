@@ -86,7 +86,7 @@ def test_late_labels_are_counted_by_id(policy, bylaw):
     parquet.write_table(whole, "whole.parquet")
     roles = find_policy_columns(chosen, "whole.parquet", {})
     rows = read_rows("whole.parquet", roles, list_group_values(chosen))
-    at_once.update(rows.evidence, labels=rows.labels)
+    at_once.update(rows)
     (same,) = [rule for rule in at_once.status if rule.rule == "error() <= 0.4"]
     assert one["estimate"] == pytest.approx(same.estimate, abs=1e-12)
     unknown = parquet.read_table("late1.parquet").set_column(0, "id", pyarrow.array(range(500)))
@@ -116,9 +116,9 @@ def test_trouble_is_named_and_changes_nothing(policy, bylaw):
     assert bylaw("watch", "policy.json", "day1.parquet", "--state", "watch.json").code == 0
     before = state.read_text()
     for arguments, said in (
-        (("day1.parquet", "--ever", "0.1"), "--ever differs from what"),
-        (("day1.parquet", "--rule", "rejected() <= 0.3"), "--rule differs from what"),
-        (("late1.parquet", "--late", "--decisions", "x"), "--decisions goes with new rows"),
+        (("day1.parquet", "--ever", "0.1"), "--ever differs from the first run"),
+        (("day1.parquet", "--rule", "rejected() <= 0.3"), "--rule differs from the first run"),
+        (("late1.parquet", "--late", "--decisions", "x"), "--decisions is for new rows"),
         (("scores.parquet", "--late", "--id-column", "who"), "--id-column"),
     ):
         found = bylaw("watch", "policy.json", *arguments, "--state", "watch.json")

@@ -341,9 +341,9 @@ def test_what_needs_rows_is_refused_and_pulled_rows_do(connect):
         {"guarantee": "high_probability", "held_out": evidence},
         {"solver": "sgd3"},
     ):
-        with pytest.raises(OptionError, match=r"needs the rows themselves.* pull=True"):
+        with pytest.raises(OptionError, match=r"for rows in a database, got .* pull=True"):
             solve(problem, rows, **options)
-    with pytest.raises(OptionError, match="calibrate= needs rows in memory"):
+    with pytest.raises(OptionError, match="calibrate must be None for scanned rows"):
         solve(problem, rows, calibrate="auto")
     with pytest.raises(OptionError, match=r"rules as observed need the rows themselves.* pull=True"):
         solve(problem, read(connection, labelled))

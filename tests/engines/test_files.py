@@ -203,7 +203,7 @@ def test_sets_hold_as_observed_on_all_rows(table, tmp_path):
     codes = np.array(["abc".index(label) for label in table["label"].to_pylist()])
     for k in range(3):  # by hand: the mean chance that the true label is left out
         assert 1 - inside[codes == k, k].mean() <= 0.1 + 1e-6
-    expected = solve(problem, columns.evidence(table), labels=table["label"])
+    expected = solve(problem, columns.evidence(table))
     assert (
         inside.sum(axis=1).mean() <= 1.02 * expected.probabilities(columns.evidence(table)).sum(axis=1).mean()
     )
@@ -391,7 +391,7 @@ def test_what_needs_memory_or_names_columns_twice_is_refused(table, tmp_path):
     rows = scan(folder, COLUMNS)
     with pytest.raises(OptionError, match="calibrate"):
         solve(PARITY, rows, calibrate="temperature")
-    with pytest.raises(OptionError, match="needs all rows in memory"):
+    with pytest.raises(OptionError, match="for scanned rows, got 'sgd3'"):
         solve(PARITY, rows, solver="sgd3")
     with pytest.raises(OptionError, match="bylaw decide"):
         solve_in_memory(PARITY, table).decide(rows, ids="id")

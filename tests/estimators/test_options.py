@@ -46,7 +46,7 @@ def fit(rules=(PARITY,), base=None, **options):
         ({"beta": -1.0}, "beta must be a positive number"),
         ({"beta": "hot"}, "beta must be"),
         ({"tol": 0}, "tol must be a positive number"),
-        ({"solver": "newton"}, "there is no solver 'newton'"),
+        ({"solver": "newton"}, "solver must be one of .* got 'newton'"),
         ({"cv": "five"}, "cv must be a number of folds, a fraction such as 0.5, or a splitter, got 'five'"),
         ({"cv": True}, "cv must be at least 2 folds"),
         ({"random_state": "seed"}, "random_state must be None, a whole number from 0"),

@@ -353,7 +353,7 @@ def test_bad_weights_are_refused(weights, message):
 
 def test_a_problem_comes_first():
     problem, evidence = _of(two_caps())
-    with pytest.raises(OptionError, match="a Problem and then Evidence"):
+    with pytest.raises(OptionError, match="must be a Problem, got"):
         diagnose(evidence, problem)
 
 

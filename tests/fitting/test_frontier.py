@@ -338,14 +338,14 @@ def test_plots(rows, monkeypatch):
 @pytest.mark.parametrize(
     ("sweep", "message"),
     [
-        ({}, "one or two statements"),
-        ([0.1], "one or two statements"),
+        ({}, "sweep must be a dict with one or two rules"),
+        ([0.1], "sweep must be a dict with one or two rules"),
         ({error() <= 0.3: [0.1]}, r"no rule 'error\(\) <= 0.3'; its rules are"),
         ({BUDGET: []}, "one or more finite numbers"),
         ({BUDGET: [0.1, float("inf")]}, "one or more finite numbers"),
         ({BUDGET: ["much"]}, "must be numbers"),
         ({PARITY: [-0.1]}, "must not be negative"),
-        ({BUDGET: [0.1], str(BUDGET): [0.2]}, "swept twice"),
+        ({BUDGET: [0.1], str(BUDGET): [0.2]}, "two different rules"),
         ({BUDGET: [0.1, 7.0]}, "can never be broken"),
         ({demographic_parity("known", tol={0: 0.1, 1: 0.1}): [0.1]}, "a tolerance per group"),
         ({rejected() <= 0.3 * accepted() + 0.1: [0.1]}, "no single level"),
@@ -359,7 +359,7 @@ def test_what_cannot_be_swept_is_refused(rows, sweep, message):
 
 
 def test_a_problem_comes_first(rows):
-    with pytest.raises(OptionError, match="takes a Problem and then Evidence"):
+    with pytest.raises(OptionError, match="must be a Problem, got"):
         frontier(rows.evidence(), Problem(error(), [BUDGET]), {BUDGET: [0.1]})
     with pytest.raises(ValueError, match="not as ndarray"):
         frontier(Problem(error(), [BUDGET]), rows.P, {BUDGET: [0.1]})

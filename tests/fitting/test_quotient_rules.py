@@ -250,5 +250,5 @@ def test_percents_are_no_fractions(rule):
 
 def test_an_objective_of_a_class_that_does_not_exist():
     rows = Evidence([[0.9, 0.1], [0.2, 0.8]], classes=["a", "b"])
-    with pytest.raises(RuleError, match=r"f1\('A'\): there is no such class"):
+    with pytest.raises(RuleError, match=r"f1\('A'\): no such class"):
         solve(Problem(1 - f1("A")), rows)

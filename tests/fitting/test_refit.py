@@ -205,7 +205,7 @@ def test_a_comparison_by_hand(earlier, weighted):
 
 def test_bad_input_is_named(earlier, tmp_path):
     evidence, _, _ = rows(100, 15)
-    with pytest.raises(OptionError, match="takes a Policy"):
+    with pytest.raises(OptionError, match="must be a Policy, got"):
         refit(evidence, earlier)
     with pytest.raises(OptionError, match="churn"):
         refit(earlier, evidence, churn=5)

@@ -88,7 +88,7 @@ class Case:
     def solve_in_memory(self) -> Any:
         frame, known = make_rows(), {}
         if "label" in self.roles:
-            known = {"labels": frame[self.roles["label"]], "calibrate": "none"}
+            known = {"calibrate": "none"}
         return solve(self.problem, self.columns.evidence(frame), **self.options, **known)
 
 

@@ -83,9 +83,9 @@ def test_values_become_plain():
     ("build", "message"),
     [
         (lambda: error() * rejected(), "product of two rates is not linear"),
-        (lambda: error() / rejected() + error(), "goes with numbers alone"),
+        (lambda: error() / rejected() + error(), "takes numbers alone"),
         (lambda: error() * (error() / rejected()), "product of two rates is not linear"),
-        (lambda: error() / rejected() <= error(), "goes with numbers alone"),
+        (lambda: error() / rejected() <= error(), "takes numbers alone"),
         (lambda: precision("a") / rejected(), "divides a quotient"),
         (lambda: error().given(decision=1).given(decision=0), "already given decision=1"),
         (lambda: precision(1).given(decision=1), "takes no decision="),

@@ -108,7 +108,7 @@ def test_without_a_phrase_it_keeps_its_text():
     for rule in ("upheaval() <= 0.4", "abs(upheaval().given(sex='F') - upheaval()) <= 0.1"):
         assert write_sentence(parse(rule)) == rule
     assert describe_rate(upheaval() - 0.5 * error()) == "upheaval() - 0.5 * error()"
-    assert (name_cost(upheaval()), name_saving(upheaval())) == "cost", "of upheaval()"
+    assert (name_cost(upheaval()), name_saving(upheaval())) == ("cost", "of upheaval()")
     policy = solve(Problem(error(), ["upheaval() <= 0.4", "upheaval().given(sex='F') <= 0.3"]), EVIDENCE)
     assert policy.expected(upheaval(), EVIDENCE) == pytest.approx(0.4, abs=1e-3)
     words = parsed(report(policy, EVIDENCE, held_out=NEW.with_observed(labels=SEEN), levels=3).html).words()

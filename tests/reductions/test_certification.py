@@ -171,9 +171,12 @@ def test_a_group_that_the_certificate_rows_lack_is_an_error():
     ("options", "message"),
     [
         ({"guarantee": "certain"}, "guarantee must be"),
-        ({"guarantee": "high_probability"}, "go together"),
-        ({"held_out": HELD}, "go together"),
-        ({"guarantee": "high_probability", "held_out": HELD, "margin": 1.0}, "leave out margin"),
+        ({"guarantee": "high_probability"}, "needs held_out=, and held_out= needs"),
+        ({"held_out": HELD}, "needs held_out=, and held_out= needs"),
+        (
+            {"guarantee": "high_probability", "held_out": HELD, "margin": 1.0},
+            "margin must be 0 with guarantee",
+        ),
         ({"guarantee": "high_probability", "held_out": HELD, "confidence": 95}, "between 0 and 1"),
         ({"guarantee": "high_probability", "held_out": FIT}, "split the rows first"),
         ({"guarantee": "high_probability", "held_out": FIT.rows(slice(0, 700))}, "split"),

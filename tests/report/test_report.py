@@ -32,9 +32,9 @@ from bylaw import (
 )
 from bylaw.report import report
 from bylaw.report.context import bound_rates
-from bylaw.report.curves import trace_curves
+from bylaw.report.prices import trace_curves
 from bylaw.report.rows import make_report_rows
-from bylaw.report.watch import draw_evidence
+from bylaw.report.rules import draw_evidence
 from bylaw.rows.outcomes import observe
 from bylaw.solvers.full_batch import FullBatch
 from bylaw.testing._watched_rule import Point
@@ -650,7 +650,7 @@ def test_many_classes_make_no_large_page():
     tree = parsed(html)
     assert len(section(tree, "kept").all("ul", class_="cards")[0].children) == 12
     assert "most critical of 401" in html.replace("\N{NO-BREAK SPACE}", " ")
-    assert "Not shown: 101 rates" in html.replace("\N{NO-BREAK SPACE}", " ")
+    assert "Not shown: 301 rates" in html.replace("\N{NO-BREAK SPACE}", " ")
     assert "No curve was computed, for 801" in html
 
 

@@ -472,4 +472,8 @@ def test_every_option_of_a_studio_reaches_its_session():
     }
     with studio(Problem("error()"), evidence, **options) as made:
         session = made._server.session
-    assert all(getattr(session, name) is option for name, option in options.items())
+    assert (session.title, session.min_cell) == ("what if", 3)
+    observed = session.evidence
+    assert observed.labels is not None
+    assert observed.propensity_weights is not None
+    assert list(observed.true_groups) == ["sex"]

@@ -499,7 +499,7 @@ def test_gaps_with_weights_at_their_limit_are_rarely_certified():
 
     rate = selected(1).given(sex="M") - selected(1)
     many = rows(50_000, 4)
-    truth = POLICY.expected(rate, many.seen, probabilities=many.probabilities)
+    truth = POLICY.expected(rate, many.observed, probabilities=many.probabilities)
     p_values = [rows(700, 300 + seed).test(rate <= truth).p_value(0.05) for seed in range(60)]
     assert np.mean(np.array(p_values) <= 0.05) <= 0.13
 

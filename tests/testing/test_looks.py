@@ -77,17 +77,17 @@ def test_the_same_look_is_recognised_in_another_process(policy, tmp_path):
 @pytest.mark.parametrize(
     ("held", "options", "where"),
     [
-        (rows(2), {}, "on further rows"),
-        (HELD.rows(np.arange(300)), {}, "on rows of which some judged it before"),
-        (HELD, {"confidence": 0.9}, "on rows of which some judged it before"),
-        (HELD, {"rules": "rejected() <= 0.5"}, "on rows of which some judged it before"),
-        (HELD, {"method": "hoeffding_bentkus"}, "on rows of which some judged it before"),
+        (rows(2), {}, ": 95 % confidence"),
+        (HELD.rows(np.arange(300)), {}, ", on rows of which some were in an earlier look"),
+        (HELD, {"confidence": 0.9}, ", on rows of which some were in an earlier look"),
+        (HELD, {"rules": "rejected() <= 0.5"}, ", on rows of which some were in an earlier look"),
+        (HELD, {"method": "hoeffding_bentkus"}, ", on rows of which some were in an earlier look"),
     ],
     ids=["further", "part", "confidence", "rule", "method"],
 )
 def test_another_look_warns(policy, held, options, where):
     look(policy, HELD, warned=False)
-    with pytest.warns(GuaranteeWarning, match=f"look 2 at this policy, {where}") as caught:
+    with pytest.warns(GuaranteeWarning, match=f"look 2 at this policy{where}") as caught:
         found = audit(policy, held, **{"rules": RULE, **options})
     assert found.looks == 2
     confidence = options.get("confidence", 0.95)
@@ -145,5 +145,5 @@ def test_copies_among_held_out_rows_warn(policy):
 def test_rows_are_compared_with_those_of_all_looks(policy):
     look(policy, HELD, warned=False)
     look(policy, rows(2))
-    with pytest.warns(GuaranteeWarning, match="this is look 3 at this policy, on rows of which some judged"):
+    with pytest.warns(GuaranteeWarning, match="this is look 3 at this policy, on rows of which some were in"):
         audit(policy, HELD, rules=rejected() <= 0.5)

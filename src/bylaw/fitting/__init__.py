@@ -1,1 +1,1 @@
-"""From a problem and rows to policies."""
+"""Functions that fit policies: solve, frontier, sensitivity, diagnose, refit and streams."""

@@ -1,4 +1,4 @@
-"""The front door to conflicts: whether rules can hold together on some rows."""
+"""Whether rules can hold together on some rows: the function `diagnose`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from bylaw.engines.scan import Scan, attach_observed
-from bylaw.errors import OptionError
-from bylaw.fitting.solve import make_fitter
+from bylaw.fitting.solve import check_problem, make_fitter
 from bylaw.language.problem import Problem
 from bylaw.language.rates import selected
 from bylaw.program.blocks import make_blocks
@@ -28,19 +27,21 @@ def diagnose(
     propensity_weights: Any = None,
     relaxation_costs: Mapping[Any, float] | None = None,
 ) -> Diagnosis:
-    """Whether the rules can hold together on these rows; if not, which of them conflict, what each
-    could reach, and the smallest relaxation.
+    """Check whether the rules of a problem can hold together on these rows.
+
+    If they cannot, the result states which rules conflict, what each could reach, and the smallest
+    relaxation.
 
     Parameters
     ----------
     problem : Problem
     evidence : Evidence or Scan
-        of scanned rows, predicted rates count.
+        The rows. On scanned rows, the predicted rates are examined.
     labels, groups, propensity_weights : optional
-        as in `solve`: whether the rules can hold as observed.
+        As in `solve`. The observed rates are then examined.
     relaxation_costs : dict, optional
-        {rule or family, or its text: a positive number}, one by default: a statement of cost 2 is
-        twice as dear to loosen.
+        {rule or family, or its text: a positive number}, one by default. Loosening a statement of cost 2
+        counts twice.
 
     Returns
     -------
@@ -52,19 +53,19 @@ def diagnose(
     >>> from bylaw import Evidence, Problem, error, rejected, selected
     >>> scores = np.linspace(0.05, 0.95, 19)
     >>> evidence = Evidence(np.column_stack([1 - scores, scores]))
-    >>> found = diagnose(Problem(error(), [selected(0) <= 0.3, selected(1) <= 0.6]), evidence)
-    >>> found.feasible, found.conflict
+    >>> diagnosis = diagnose(Problem(error(), [selected(0) <= 0.3, selected(1) <= 0.6]), evidence)
+    >>> diagnosis.feasible, diagnosis.conflict
     (False, ('selected(0) <= 0.3', 'selected(1) <= 0.6'))
-    >>> round(sum(found.relaxation.values()), 4)
+    >>> round(sum(diagnosis.relaxation.values()), 4)
     0.1
     """
-    if not isinstance(problem, Problem):
-        raise OptionError(f"diagnose() takes a Problem and then Evidence, not {type(problem).__name__} first")
+    check_problem(problem)
     given = attach_observed(evidence, labels=labels, groups=groups, propensity_weights=propensity_weights)
     with given.hold_rows() if isinstance(given, Scan) else nullcontext():
         surveyed = given.survey(problem) if isinstance(given, Scan) else None
         rows: Any = given if surveyed is None else surveyed.evidence
-        linear = problem.minimize.is_linear and not problem.of_worst_group  # the rules alone are examined
+        # Only the rules are examined: any linear objective will do.
+        linear = problem.minimize.is_linear and not problem.of_worst_group
         stated = problem if linear else problem.with_objective(selected(rows.classes[0]))
         if surveyed is None and rows.has_observed:
             return make_fitter(stated, rows).diagnose(stated, relaxation_costs)

@@ -20,7 +20,7 @@ _COST, _PRICE, _FAINT = "#1f4e79", "#c0504d", "#9aa5b1"
 
 
 def make_frontier_card(frontier: Frontier) -> Card:
-    """Return the least cost over the level of one rule, as a curve, or of two rules, as a grid."""
+    """Show the least cost over the level of one rule as a curve, or of two rules as a grid."""
     title = f"The least {frontier.problem.minimize} at each level of {' and '.join(frontier.swept)}"
     heads = [*frontier.swept, "cost", *(f"price of {name}" for name in frontier.swept), "status"]
     numbers = np.column_stack([frontier.levels, frontier.cost, frontier.prices]).tolist()
@@ -50,7 +50,7 @@ def _draw_levels(frontier: Frontier) -> Table:
 
 
 def make_sensitivity_card(sensitivity: Sensitivity) -> Card:
-    """Return each rule with its price, the levels at which the price is right, and the cost of a step."""
+    """Show each rule with its price, the levels at which it is right, and the cost of a step."""
     most = max((one.price for one in sensitivity.statements), default=0.0)
     words = {"conflict": "the rules conflict", "no tighter level": "not possible", "no level": ""}
     rows = [

@@ -1,4 +1,4 @@
-"""The Pareto frontier: what each level of a rule costs, along a warm-started path of solutions."""
+"""The trade-off between rules and cost: the function `frontier`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import numpy as np
 
 from bylaw._base.typing import Floats
 from bylaw.calibration.calibration import Calibrate
-from bylaw.engines.scan import Scan
+from bylaw.engines.scan import Scan, attach_observed
 from bylaw.errors import OptionError
 from bylaw.fitting.formatting import make_frontier_card, plot_frontier
 from bylaw.fitting.levels import Lever, Point, at_levels, find_lever, make_path
+from bylaw.fitting.solve import check_problem
 from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
@@ -28,7 +29,7 @@ _SHOWN = 5  # points at either end of a printed frontier
 
 
 class Progress(NamedTuple):
-    """One finished point, for callbacks."""
+    """A finished point of a frontier, for callbacks."""
 
     number: int  # of points finished so far
     total: int
@@ -41,35 +42,35 @@ class Progress(NamedTuple):
 class Frontier:
     """The result of `frontier`: the least cost at each level of one or two rules, in the order of the sweep.
 
-    Of two rules, the level of the second varies faster. Where the rules conflict, cost and prices are nan and
-    there is no policy.
+    With two rules, the level of the second varies faster. Where the rules conflict, cost and prices are nan
+    and the policy is None.
 
     Parameters
     ----------
     problem : Problem
     swept : tuple of str
-        the rules whose levels vary, with the word `level` in place of the number.
+        The rules whose levels vary, with the word `level` in place of the number.
     levels : array of shape (n_points, n_swept)
     cost : array of shape (n_points,)
-        the expected cost of the policy, by the probabilities of the evidence or, with labels and groups, as
+        The expected cost of the policy, by the probabilities of the evidence or, with labels and groups, as
         observed.
     prices : array of shape (n_points, n_swept)
-        the shadow price of each rule: what one more unit of its level would save.
+        The shadow price of each rule: the saving for one more unit of its level.
     status : tuple of Status
-        how the solver ended at each point.
+        How the solver ended at each point.
     policies : tuple of Policy or None
-        the policy of each point.
+        The policy of each point.
 
     Examples
     --------
     >>> from bylaw import Evidence, Problem, error, frontier, rejected
     >>> evidence = Evidence([[0.9, 0.1], [0.7, 0.3], [0.2, 0.8], [0.6, 0.4]])
-    >>> found = frontier(Problem(error(), [rejected() <= 0.1]), evidence, {"rejected() <= 0.1": [0.0, 0.25]})
-    >>> found.swept
+    >>> curve = frontier(Problem(error(), [rejected() <= 0.1]), evidence, {"rejected() <= 0.1": [0.0, 0.25]})
+    >>> curve.swept
     ('rejected() <= level',)
-    >>> found.cost.round(2).tolist()  # rejecting the last row saves its error of 0.4, on one row of four
+    >>> curve.cost.round(2).tolist()  # rejecting the last row saves its error of 0.4, on one row of four
     [0.25, 0.15]
-    >>> round(found.policies[1].expected(rejected(), evidence), 2)
+    >>> round(curve.policies[1].expected(rejected(), evidence), 2)
     0.25
     """
 
@@ -85,12 +86,12 @@ class Frontier:
         return len(self.cost)
 
     def to_frame(self, like: Any = None) -> Any:
-        """One line per point: the levels, the cost, a price per swept rule, and the status.
+        """Return a table with the levels, the cost, a price per swept rule and the status of each point.
 
         Parameters
         ----------
         like : frame, optional
-            the result is a frame of the same library; by default, of the first installed of pandas, polars
+            The result is a frame of the same library; by default, of the first installed of pandas, polars
             and pyarrow.
         """
         return make_frame(
@@ -104,18 +105,18 @@ class Frontier:
         )
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw the frontier, with matplotlib.
+        """Draw the frontier with matplotlib.
 
         Parameters
         ----------
         ax : matplotlib axes, optional
-            where to draw; by default, a new figure.
+            Where to draw; by default, a new figure.
 
         Returns
         -------
         matplotlib axes
-            of the cost. One rule: cost against level, with tangents whose slopes are the prices and, in a
-            new figure, the price below. Two rules: lines of equal cost.
+            The axes of the cost. With one rule, cost against level, with tangents whose slopes are the prices
+            and, in a new figure, the price below. With two rules, lines of equal cost.
         """
         return plot_frontier(self, ax)
 
@@ -151,30 +152,29 @@ def frontier(
     tol: float = 1e-5,
     callback: Callable[[Progress], Any] | None = None,
 ) -> Frontier:
-    """Trace the trade-off between rules and cost: the least cost at each of many levels of a rule.
+    """Compute the trade-off between rules and cost: the least cost at each of many levels of a rule.
 
     Parameters
     ----------
     problem : Problem
     evidence : Evidence or Scan
-        rows that live elsewhere are read into memory, if they are not too many, with labels and groups if
-        their columns name them.
+        The rows. Scanned rows are read into memory, if they are not too many, with labels and groups if their
+        columns name them.
     sweep : dict
-        {rule: levels} for one or two of the problem's rules and families, given as the objects or their
-        texts; two give the grid of both. The level of `rejected() <= 0.1` is 0.1, of
-        `abs(rate) <= 0.02` 0.02, of a family its tol or ratio, and of `error() <= 0.05 * accepted()`
-        0.05.
+        {rule: levels} for one or two rules or families of the problem, given as the objects or their texts.
+        Two give the grid of both. The level is the number that bounds a rule: 0.1 in `rejected() <= 0.1`,
+        0.02 in `abs(rate) <= 0.02`, the tol or ratio of a family, and 0.05 in `error() <= 0.05 * accepted()`.
     labels, groups, propensity_weights, calibrate, margin : optional
-        as in `solve`: each point is then the policy that `solve` returns with them, and its cost is the one
-        observed, as far as labels and groups tell it.
+        As in `solve`. Each point is the policy that `solve` returns with them, and its cost is the
+        observed one where labels and groups are given.
     solver : str or Solver
-        as in `solve`. The full batch solver starts from the last point.
+        As in `solve`. The full batch solver starts from the last point.
     beta : float, "auto" or "paper"
-        one inverse temperature for all points, as in `solve`.
+        One inverse temperature for all points, as in `solve`.
     tol : float
-        as in `solve`, but coarser: 1e-5 is finer than a plot shows, and costs are right to about that.
+        As in `solve`. The default, 1e-5, is also about the precision of the costs.
     callback : callable, optional
-        called with the `Progress` after each point; points come from loose to tight.
+        Called with the `Progress` after each point; points come from loose to tight.
 
     Returns
     -------
@@ -183,40 +183,38 @@ def frontier(
     Raises
     ------
     InfeasibleRulesError
-        when the rules conflict at every level. Conflicts at some are no error: see `Frontier.status`.
+        If the rules conflict at every level. Conflicts at some levels are marked in `Frontier.status`.
 
     Warns
     -----
     ConvergenceWarning
-        when the rules do not hold as observed at some levels: their status is "missed".
+        If the observed rates violate rules at some levels; their status is "missed".
 
     Examples
     --------
     >>> from bylaw import Evidence, Problem, error, frontier, rejected
     >>> evidence = Evidence([[0.9, 0.1], [0.7, 0.3], [0.2, 0.8], [0.6, 0.4]])
     >>> budget = rejected() <= 0.1
-    >>> found = frontier(Problem(error(), [budget]), evidence, {budget: [0.0, 0.25]})
-    >>> found.cost.round(2).tolist()
+    >>> curve = frontier(Problem(error(), [budget]), evidence, {budget: [0.0, 0.25]})
+    >>> curve.cost.round(2).tolist()
     [0.25, 0.15]
     """
     levers, values = _read_sweep(problem, sweep)
     path = make_path(
         problem,
-        evidence,
+        attach_observed(evidence, labels=labels, groups=groups, propensity_weights=propensity_weights),
         levers,
         solver=solver,
         beta=beta,
         tol=tol,
-        labels=labels,
-        groups=groups,
-        propensity_weights=propensity_weights,
         calibrate=calibrate,
         margin=margin,
     )
     for corner in itertools.product(*((min(levels), max(levels)) for levels in values)):
+        # Raise now if a combination of levels is not possible.
         at_levels(problem, levers, corner).expand(
             path.evidence.classes, path.evidence.group_values, path.options
-        )  # or refused
+        )
     grid = list(itertools.product(*values))
     points: dict[int, Point] = {}
     for i in _order_points(levers, values):
@@ -242,27 +240,35 @@ def frontier(
 
 
 def _read_sweep(problem: Problem, sweep: Any) -> tuple[list[Lever], list[tuple[float, ...]]]:
-    if not isinstance(problem, Problem):
-        raise OptionError(f"frontier() takes a Problem and then Evidence, not {type(problem).__name__} first")
+    """Check the statements and levels of a sweep, and return them."""
+    check_problem(problem)
     if not isinstance(sweep, Mapping) or not 1 <= len(sweep) <= 2:
-        raise OptionError("sweep takes one or two statements with their levels, {rule: [0.01, 0.02, ...]}")
+        raise OptionError(
+            "sweep must be a dict with one or two rules and their levels, such as {rule: [0.01, 0.02]}, "
+            f"got {sweep!r}"
+        )
     levers = [find_lever(problem, statement) for statement in sweep]
     values = []
     for lever, given in zip(levers, sweep.values(), strict=True):
         levels = as_numbers(given, f"the levels of {lever.statement}")
         if not len(levels) or not np.isfinite(levels).all():
-            raise OptionError(f"the levels of {lever.statement} must be one or more finite numbers")
+            raise OptionError(
+                f"the levels of {lever.statement} must be one or more finite numbers, got {given!r}"
+            )
         for level in levels.tolist():
-            lever.statement.at(level)  # what a level cannot be is refused now
+            lever.statement.at(level)  # raises if the rule cannot have this level
         values.append(tuple(levels.tolist()))
     if len(levers) == 2 and levers[0] == levers[1]:
-        raise OptionError(f"{levers[0].statement} is swept twice")
+        raise OptionError(f"sweep must name two different rules, got {levers[0].statement} twice")
     return levers, values
 
 
 def _order_points(levers: Sequence[Lever], values: Sequence[tuple[float, ...]]) -> Iterator[int]:
-    """Positions in the grid, from loose to tight. Loose rules have no price and never conflict, so the path
-    starts there; of two, every other line is walked backwards, so that neighbours follow each other."""
+    """Yield positions in the grid, from loose to tight.
+
+    Loose rules have no price and rarely conflict, so the path starts there. With two rules, every other line
+    is traversed backwards, so that neighbors follow each other.
+    """
     tightness = [-lever.looser * np.array(v) for lever, v in zip(levers, values, strict=True)]
     orders = [np.argsort(values, kind="stable") for values in tightness]
     if len(orders) == 1:

@@ -1,4 +1,4 @@
-"""A path of policies that differ in the levels of rules: what `frontier` and `sensitivity` walk along.
+"""A path of policies that differ in the levels of rules, used by `frontier` and `sensitivity`.
 
 Each point is the policy that `solve` returns with its rules at these levels. The solver starts from the
 prices of the last point.
@@ -15,9 +15,8 @@ from typing import Any, Literal
 
 from bylaw._base.runtime import find_stack_level
 from bylaw._base.typing import Value
-from bylaw.calibration.calibration import Calibrate
-from bylaw.engines.scan import Scan, attach_observed
-from bylaw.errors import ConvergenceWarning, GuaranteeWarning, InfeasibleRulesError, OptionError
+from bylaw.engines.scan import Scan
+from bylaw.errors import ConvergenceWarning, GuaranteeWarning, InfeasibleRulesError
 from bylaw.fitting.solve import make_fitter, refuse_calibration
 from bylaw.language.expressions import Objective, Rate
 from bylaw.language.parser import Statement
@@ -26,7 +25,6 @@ from bylaw.policy.policy import Policy
 from bylaw.program.solution import Status
 from bylaw.reductions import Fitter
 from bylaw.rows.evidence import Evidence
-from bylaw.solvers import Solver
 from bylaw.solvers.full_batch import FullBatch, WarmFullBatch
 
 _ANY_LEVELS = (0.5, 0.75)  # two levels that any statement can have: excesses are affine in the level
@@ -59,9 +57,9 @@ class Lever:
 def find_lever(problem: Problem, statement: Statement | str) -> Lever:
     """Find a statement of the problem, given as the object or its text; raise if it has no level."""
     place = problem.find(statement)
-    found = problem.rules[place]
-    found.at(_ANY_LEVELS[0])  # statements without a level are refused
-    return Lever(place, found)
+    rule = problem.rules[place]
+    rule.at(_ANY_LEVELS[0])  # raises if the statement has no level
+    return Lever(place, rule)
 
 
 def at_levels(problem: Problem, levers: Sequence[Lever], levels: Sequence[float]) -> Problem:
@@ -73,8 +71,10 @@ def at_levels(problem: Problem, levers: Sequence[Lever], levels: Sequence[float]
 
 
 def differentiate(lever: Lever, evidence: Evidence, options: Sequence[Value]) -> list[tuple[Rate, Rate]]:
-    """Return the excess of each single rule of a statement at level zero, and its slope in the level. A slope
-    is -1 for an upper bound, and minus a rate for the coefficient of that rate."""
+    """Return the excess of each single rule of a statement at level zero, and its slope in the level.
+
+    A slope is -1 for an upper bound. Where a rate is multiplied by the level, it is minus that rate.
+    """
     low, high = _ANY_LEVELS
     one, two = (
         lever.statement.at(level).expand(evidence.classes, evidence.group_values, options)
@@ -87,7 +87,7 @@ def differentiate(lever: Lever, evidence: Evidence, options: Sequence[Value]) ->
 def find_met_level(
     lever: Lever, measure: Callable[[Rate], float], evidence: Evidence, options: Sequence[Value]
 ) -> float:
-    """Find the tightest level that decisions with these rates satisfy; nan if the rates do not tell."""
+    """Find the tightest level that decisions with these rates satisfy; nan if no level does."""
     lines = [(measure(start), measure(slope)) for start, slope in differentiate(lever, evidence, options)]
     needed = [-start / slope for start, slope in lines if slope]
     return max(needed, key=lambda level: lever.looser * level, default=math.nan)
@@ -95,7 +95,7 @@ def find_met_level(
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """A problem on the path, and its policy; there is none where the rules conflict."""
+    """A problem on the path and its policy, or None where the rules conflict."""
 
     problem: Problem
     levels: tuple[float, ...]
@@ -109,14 +109,14 @@ class Point:
 
 
 class LevelPath:
-    """Fits one problem after another that differ in levels alone."""
+    """A sequence of fits of one problem at different levels."""
 
     def __init__(self, problem: Problem, fitter: Fitter, levers: Sequence[Lever]) -> None:
         warm = replace(fitter, solver=WarmFullBatch()) if isinstance(fitter.solver, FullBatch) else fitter
         self.problem, self.fitter, self.levers = problem, warm, tuple(levers)
         self.evidence = fitter.evidence
         self.options = problem.action_space(self.evidence.classes, self.evidence.options).options
-        self.conflict: InfeasibleRulesError | None = None  # the first
+        self.conflict: InfeasibleRulesError | None = None  # the first one
         self.conflicts: list[tuple[float, ...]] = []  # levels at which the rules conflict
         self.missed = 0  # points whose rules do not hold as observed
 
@@ -125,7 +125,7 @@ class LevelPath:
         problem, levels = at_levels(self.problem, self.levers, levels), tuple(levels)
         if any(self._is_tighter(levels, conflict) for conflict in self.conflicts):
             return Point(problem, levels, None, math.nan)
-        with warnings.catch_warnings():  # of all points together, see `warn`
+        with warnings.catch_warnings():  # `warn` gives one warning for all points
             warnings.simplefilter("ignore", ConvergenceWarning)
             warnings.simplefilter("ignore", GuaranteeWarning)
             try:
@@ -143,8 +143,7 @@ class LevelPath:
         return all(lever.looser * level <= lever.looser * other for lever, level, other in pairs)
 
     def price(self, point: Point, lever: Lever) -> float:
-        """Compute the points of cost that a point of slack in the level saves: the derivative of the least
-        cost."""
+        """Compute the derivative of the least cost in the level: the saving for one unit of slack."""
         if point.policy is None:
             return math.nan
         slopes = [slope for _, slope in differentiate(lever, self.evidence, self.options)]
@@ -173,11 +172,11 @@ class LevelPath:
         return partial(policy.expected, evidence=self.fitter.outcome, probabilities=chances)
 
     def warn(self, points: int) -> None:
-        """Warn of points whose rules do not hold as observed."""
+        """Warn about points whose rules do not hold as observed."""
         if self.missed:
             message = (
-                f"at {self.missed} of {points} levels the observed rates of these rows do not satisfy every "
-                "rule: the scores tell too little about it. Their status is 'missed'"
+                f"the observed rates violate rules at {self.missed} of {points} levels, because the scores "
+                "predict these rates too poorly; the status of these levels is 'missed'"
             )
             warnings.warn(message, ConvergenceWarning, stacklevel=find_stack_level())
 
@@ -186,31 +185,13 @@ def make_path(
     problem: Problem,
     evidence: Evidence | Scan,
     levers: Sequence[Lever],
-    *,
-    solver: str | Solver = "auto",
-    beta: float | Literal["auto", "paper"] = "auto",
-    tol: float = 1e-6,
-    labels: Any = None,
-    groups: Any = None,
-    propensity_weights: Any = None,
-    calibrate: Calibrate | None = None,
-    margin: float | Literal["auto"] = 0.0,
+    **options: Any,
 ) -> LevelPath:
-    """Make a path whose points are fitted with these options of `solve`. Scanned rows are read into memory,
-    with the labels, groups and weights that their columns name."""
-    if not isinstance(problem, Problem):
-        raise OptionError(f"a Problem comes first and then Evidence, not {type(problem).__name__}")
-    rows = attach_observed(evidence, labels=labels, groups=groups, propensity_weights=propensity_weights)
-    if isinstance(rows, Scan):
-        refuse_calibration(calibrate)
-        rows = rows.read()
-    fitter = make_fitter(
-        problem,
-        rows,
-        solver=solver,
-        beta=beta,
-        tol=tol,
-        calibrate=calibrate,
-        margin=margin,
-    )
-    return LevelPath(problem, fitter, levers)
+    """Make a path whose points are fitted with these options of `solve`.
+
+    Scanned rows are read into memory, with the labels, groups and weights that their columns name.
+    """
+    if isinstance(evidence, Scan):
+        refuse_calibration(options.get("calibrate"))
+        evidence = evidence.read()
+    return LevelPath(problem, make_fitter(problem, evidence, **options), levers)

@@ -1,4 +1,4 @@
-"""Refitting: the same rules on new rows, with few decisions changed."""
+"""The same rules on new rows, with few changed decisions: the function `refit`."""
 
 from __future__ import annotations
 
@@ -34,36 +34,36 @@ def refit(
     held_out_ids: Any = None,
     **options: Any,
 ) -> Policy:
-    """A policy with the same rules on new rows, which changes few of the decisions.
+    """Fit the rules of a policy on new rows, and change few of its decisions.
 
-    Where the rules alone change no more decisions than `churn`, the policy is that of the rules alone.
-    Elsewhere it has one rule more, `custom("changed") <= churn`, and must know what the earlier policy would
-    decide: pass it `earlier.mark_changes(evidence)`, with ids if they were given here.
+    If the rules alone change at most a share `churn` of the decisions, the result is the policy of the rules
+    alone. Otherwise it has the additional rule `custom("changed") <= churn`, and needs the decisions of the
+    earlier policy: pass it `earlier.mark_changes(evidence)`, with ids if they were given here.
 
     Parameters
     ----------
     policy : Policy
-        the earlier one.
+        The earlier policy.
     evidence : Evidence
-        new rows.
+        New rows.
     churn : float, optional
-        the largest share of rows whose decision may change; by default, any.
+        The largest share of rows whose decision may change; by default there is no limit.
     ids : array of shape (n_rows,), optional
-        with which the earlier policy drew its decisions on these rows; by default, its likeliest decisions
-        count.
+        The ids with which the earlier policy drew its decisions on these rows. By default, its likeliest
+        decisions count.
     rules : list of rules, families or texts, optional
-        others than those of the earlier policy.
+        New rules; by default those of the earlier policy.
     labels : array of shape (n_rows,), optional
-        the true labels, as in `solve`.
+        The true labels, as in `solve`.
     groups : dict or frame, optional
-        the true groups, as in `solve`.
+        The true groups, as in `solve`.
     held_out : Evidence, optional
-        further rows: all rules, and the share of changed decisions, are certified on them.
+        Further rows, on which all rules and the share of changed decisions are certified.
     held_out_ids : array, optional
-        their ids, where `ids` are given.
+        The ids of the held-out rows, if `ids` are given.
     **options
-        further arguments of `solve`, such as `margin`. A calibration of the earlier policy is kept, unless
-        `calibrate` states another; decisions without chance stay so.
+        Further arguments of `solve`, such as `margin`. The calibration of the earlier policy is kept unless
+        `calibrate` states another one, and deterministic decisions remain deterministic.
 
     Returns
     -------
@@ -72,9 +72,9 @@ def refit(
     Raises
     ------
     InfeasibleRulesError
-        when no policy satisfies the rules with so few changes.
+        If no policy satisfies the rules with so few changes.
     UncertifiedError
-        when the held-out rows do not suffice.
+        If the held-out rows are not enough to certify the policy.
 
     Examples
     --------
@@ -92,16 +92,21 @@ def refit(
     True
     """
     if not isinstance(policy, Policy):
-        raise OptionError(f"refit() takes a Policy and then Evidence, not {type(policy).__name__} first")
+        raise OptionError(
+            f"policy must be a Policy, got {type(policy).__name__}; pass the policy first, then the evidence"
+        )
     rows = as_evidence(evidence).with_observed(labels=labels, true_groups=groups)
-    problem = policy.problem if rules is None else policy.problem.with_rules(_list(rules))
+    problem = policy.problem if rules is None else Problem(policy.problem.minimize, rules)
     problem = problem.with_rules([rule for rule in problem.rules if not counts_changes(rule)])
     options = {"deterministic": policy.deterministic, **options}
     if held_out is not None:
         as_evidence(held_out)
         options["guarantee"] = "high_probability"
     if held_out is not None and (ids is None) != (held_out_ids is None):
-        raise OptionError("ids= and held_out_ids= go together: changes are counted alike on both")
+        raise OptionError(
+            "ids= and held_out_ids= must be given together, so that changes are counted in the same "
+            "way on both"
+        )
     solving = _Refitting(policy, options, held_out, held_out_ids)
     if churn is None:
         return solving.solve(problem, rows)
@@ -117,13 +122,13 @@ def refit(
 
 
 def measure_changes(policy: Policy, marked: Evidence) -> float:
-    """The share of decisions that another policy, which marked the rows, would not have taken."""
+    """Return the share of decisions that differ from the policy that marked the rows."""
     changed = (policy.probabilities(marked) * marked.costs[CHANGED]).sum(axis=1)
     return float(np.average(changed, weights=marked.weights))
 
 
 class _Refitting:
-    """How an earlier policy is refitted."""
+    """The earlier policy and the options with which it is fitted again."""
 
     def __init__(
         self, earlier: Policy, options: dict[str, Any], held_out: Evidence | None, held_out_ids: Any
@@ -148,8 +153,10 @@ class _Refitting:
         return marked.with_columns(limits=limits, outcomes=outcomes)
 
     def certifies(self, policy: Policy, churn: float) -> bool:
-        """Whether held-out rows, if there are any, show that few decisions change. That is wrong with the
-        error probability of the certificate at most: a rule that does not hold passes no test of its own."""
+        """Return whether held-out rows, if there are any, certify that few decisions change.
+
+        The error probability is at most that of the certificate.
+        """
         held_out = self._mark(self.held_out)
         if held_out is None:
             return True
@@ -167,10 +174,6 @@ class _Refitting:
         return not isinstance(test, Untestable) and test.p_value(level) <= level
 
 
-def _list(rules: Any) -> list[Any]:
-    return list(Problem("error()", rules).rules)
-
-
 def counts_changes(rule: Statement) -> bool:
-    """Whether a rule bounds the changes of an earlier refit."""
+    """Return whether a rule bounds the changes of an earlier refit."""
     return isinstance(rule, Rule) and any(atom.reads("cost") == CHANGED for atom in rule.atoms())

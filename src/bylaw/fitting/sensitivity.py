@@ -1,4 +1,4 @@
-"""What a level costs: the price of each rule, how far it reaches, and the cost of one more step."""
+"""The shadow price of each level, and its range: the function `sensitivity`."""
 
 from __future__ import annotations
 
@@ -9,35 +9,38 @@ from typing import Any, Literal, NamedTuple
 
 from bylaw._base.validation import check_positive
 from bylaw.calibration.calibration import Calibrate
-from bylaw.engines.scan import Scan
+from bylaw.engines.scan import Scan, attach_observed
 from bylaw.errors import RuleError
 from bylaw.fitting.formatting import make_sensitivity_card
 from bylaw.fitting.levels import LevelPath, Lever, Point, find_lever, make_path
+from bylaw.fitting.solve import check_problem
 from bylaw.language.problem import Problem
 from bylaw.program.solution import Status
 from bylaw.rows.arrays import make_frame
 from bylaw.rows.evidence import Evidence
 from bylaw.solvers import Solver
 
-_DOUBLINGS = 40  # of a width, before a range is taken to have no end
+_DOUBLINGS = 40  # times that the width of a range is doubled before it counts as unbounded
 
 
 class Reach(NamedTuple):
-    """One statement: its price, where that price is right, and what one step costs."""
+    """A statement, its price, the levels at which the price is right, and the cost of one step."""
 
     statement: str
     level: float  # nan where a statement has no single level
-    price: float  # points of cost that a point of slack in the level saves
-    lower: float  # the price is right from here ...
-    upper: float  # ... to here
-    cost_of_step: float  # of the policy one step tighter, less the present cost; nan where there is none
+    price: float  # the saving for one unit of slack in the level
+    lower: float  # the lowest level at which the price is right
+    upper: float  # the highest level at which the price is right
+    cost_of_step: float  # the cost of the policy one step tighter, minus the present cost, or nan
     status: str  # "binds", "slack", "conflict" (one step tighter), "no tighter level" or "no level"
 
 
 @dataclass(frozen=True, repr=False)
 class Sensitivity:
-    """The price of each statement at the present levels, and the range in which it is right. Made by
-    `sensitivity`; `to_frame()` gives a table."""
+    """The price of each statement at the present levels, and the range in which it is right.
+
+    Made by `sensitivity`; `to_frame()` returns a table.
+    """
 
     minimize: str
     cost: float
@@ -46,8 +49,10 @@ class Sensitivity:
     statements: tuple[Reach, ...]
 
     def to_frame(self, like: Any = None) -> Any:
-        """One line per statement. A frame of the library of `like`, or else of the first installed of
-        pandas, polars, pyarrow."""
+        """Return a table with one line per statement.
+
+        It is a frame of the library of `like`, or of the first installed of pandas, polars and pyarrow.
+        """
         columns = zip(*self.statements, strict=True) if self.statements else [()] * len(Reach._fields)
         return make_frame(dict(zip(Reach._fields, map(list, columns), strict=True)), like)
 
@@ -88,32 +93,32 @@ def sensitivity(
     beta: float | Literal["auto", "paper"] = "auto",
     tol: float = 1e-6,
 ) -> Sensitivity:
-    """The shadow price of each rule's level, the range in which it is right, and the cost of one step.
+    """Compute the shadow price of each rule's level, its range of validity, and the cost of one step.
 
     Parameters
     ----------
     problem : Problem
     evidence : Evidence or Scan
-        rows that live elsewhere are read into memory, if they are not too many, with labels and groups if
-        their columns name them.
+        The rows. Scanned rows are read into memory, if they are not too many, with labels and groups if their
+        columns name them.
     step : float
-        how much tighter, in units of the level. The ends of ranges are found to a hundredth of it.
+        The size of a step, in units of the level. The ends of ranges are found to a hundredth of it.
     within : float
-        a price is right as long as it stays within this share of its present value; the price of a
-        rule that does not bind, as long as it is zero.
+        A price is right as long as it stays within this share of its present value. The price of a rule that
+        does not bind is right as long as it is zero.
     labels, groups, propensity_weights, calibrate, margin : optional
-        as in `solve`, and then what it would return.
+        As in `solve`.
     solver, beta, tol
-        as in `solve`.
-
-    Raises
-    ------
-    InfeasibleRulesError
-        when the rules conflict as they are.
+        As in `solve`.
 
     Returns
     -------
     Sensitivity
+
+    Raises
+    ------
+    InfeasibleRulesError
+        If the rules conflict at their present levels.
 
     Examples
     --------
@@ -121,77 +126,67 @@ def sensitivity(
     >>> from bylaw import Evidence, Problem, error, rejected
     >>> scores = np.linspace(0.05, 0.95, 19)
     >>> evidence = Evidence(np.column_stack([1 - scores, scores]))
-    >>> found = sensitivity(Problem(error(), [rejected() <= 0.1]), evidence)
-    >>> found.statements[0].status
+    >>> result = sensitivity(Problem(error(), [rejected() <= 0.1]), evidence)
+    >>> result.statements[0].status
     'binds'
     """
     step, within = check_positive(step, "step"), check_positive(within, "within")
-    levers = _levers(problem)
+    check_problem(problem)
+    levers = {}
+    for i, rule in enumerate(problem.rules):
+        with suppress(RuleError):  # a statement without a level
+            levers[i] = find_lever(problem, rule)
     path = make_path(
         problem,
-        evidence,
+        attach_observed(evidence, labels=labels, groups=groups, propensity_weights=propensity_weights),
         list(levers.values()),
         solver=solver,
         beta=beta,
         tol=tol,
-        labels=labels,
-        groups=groups,
-        propensity_weights=propensity_weights,
         calibrate=calibrate,
         margin=margin,
     )
-    here = path.advance([lever.level for lever in path.levers])
+    point = path.advance([lever.level for lever in path.levers])
     if path.conflict is not None:
         raise path.conflict
-    reaches = [
-        _Search(path, here, levers[i], step, within).reach() if i in levers else _without_level(path, here, i)
-        for i in range(len(problem.rules))
-    ]
-    return Sensitivity(str(problem.minimize), here.cost, step, within, tuple(reaches))
-
-
-def _levers(problem: Any) -> dict[int, Lever]:
-    """Those statements that have a level, by position."""
-    found = {}
-    for i, rule in enumerate(problem.rules if isinstance(problem, Problem) else ()):
-        with suppress(RuleError):
-            found[i] = find_lever(problem, rule)
-    return found
-
-
-def _without_level(path: LevelPath, here: Point, place: int) -> Reach:
-    price = path.price_statement(here, place)
-    return Reach(str(here.problem.rules[place]), math.nan, price, math.nan, math.nan, math.nan, "no level")
+    reaches = []
+    for i, rule in enumerate(problem.rules):
+        if i in levers:
+            reaches.append(_Search(path, point, levers[i], step, within).reach())
+        else:
+            price = path.price_statement(point, i)
+            reaches.append(Reach(str(rule), math.nan, price, math.nan, math.nan, math.nan, "no level"))
+    return Sensitivity(str(problem.minimize), point.cost, step, within, tuple(reaches))
 
 
 @dataclass(frozen=True)
 class _Search:
-    """Re-solves around one point along one lever."""
+    """A search around one point of a path, along one lever."""
 
     path: LevelPath
-    here: Point
+    point: Point
     lever: Lever
     step: float
     within: float
 
     def reach(self) -> Reach:
-        level, price = self.lever.level, self.path.price(self.here, self.lever)
+        level, price = self.lever.level, self.path.price(self.point, self.lever)
         if price:
             ends = [self._end(-1.0, price), self._end(1.0, price)]
         else:
-            ends = [self.path.find_binding_level(self.here, self.lever), self.lever.looser * math.inf]
+            ends = [self.path.find_binding_level(self.point, self.lever), self.lever.looser * math.inf]
         goal = level - self.lever.looser * self.step
         tighter = self._at(goal)
         status = "binds" if price else "slack"
         if tighter is None or tighter.status is Status.INFEASIBLE:
             status = "no tighter level" if tighter is None else "conflict"
-        change = math.nan if tighter is None else tighter.cost - self.here.cost
+        change = math.nan if tighter is None else tighter.cost - self.point.cost
         if not price and min(ends) <= goal <= max(ends):
             change = 0.0  # the same policy, but for rounding
         return Reach(str(self.lever.statement), level, price, min(ends), max(ends), change, status)
 
     def _at(self, level: float) -> Point | None:
-        """The point at this level; None if there is no such level."""
+        """Return the point at this level; None if the statement cannot have it."""
         levels = [level if lever == self.lever else lever.level for lever in self.path.levers]
         try:
             self.lever.statement.at(level)
@@ -206,8 +201,10 @@ class _Search:
         return abs(self.path.price(point, self.lever) - price) <= self.within * price
 
     def _end(self, direction: float, price: float) -> float:
-        """The last level in this direction at which the price is right: doubled until it is not, halved
-        to a hundredth of a step."""
+        """Find the last level in this direction at which the price is right.
+
+        The width is doubled until the price is wrong, and then halved to a hundredth of a step.
+        """
         good, width = self.lever.level, self.step / 4
         for _ in range(_DOUBLINGS):
             if not self._is_right(good + direction * width, price):

@@ -1,4 +1,4 @@
-"""The functional front door: a problem and evidence in, a policy out."""
+"""Solve a problem on rows: the function `solve`, and the options that other functions share with it."""
 
 from __future__ import annotations
 
@@ -72,70 +72,70 @@ def solve(
     rng: np.random.Generator | int | None = None,
     callback: Callback | None = None,
 ) -> Policy:
-    """The policy of least cost that satisfies the rules on these rows: a randomised one, or with
-    `deterministic=True` one without chance.
+    """Find the policy of least cost that satisfies the rules of a problem on these rows.
 
-    The rules hold for the rates that the evidence's probabilities predict; where the true labels
-    or groups of these rows are given too, for the observed rates.
+    The policy is randomized unless `deterministic=True`. The rules hold for the rates that the probabilities
+    of the evidence predict. Where true labels or groups of these rows are given too, they hold for the
+    observed rates.
 
     Parameters
     ----------
     problem : Problem
-        what to minimise under which rules.
+        The objective and the rules.
     evidence : Evidence or Scan
-        the rows, with labels and groups as observed if there are any; or rows that live elsewhere, whose
-        columns name these.
+        The rows, with observed labels and groups if there are any; or rows outside of memory, see `scan`.
     solver : str, Solver or Optimizer
-        "auto" (full_batch), "full_batch", "linear_program", "stochastic", "sgd3", "acsa", "sgd", or any
-        `Solver`, such as `Stochastic(optimizer, passes=5)`; an optimizer alone makes one pass.
+        One of "auto" (the same as "full_batch"), "full_batch", "linear_program", "stochastic", "sgd3", "acsa"
+        and "sgd", or a `Solver` such as `Stochastic(optimizer, passes=5)`. An optimizer alone makes one pass.
     beta : float, "auto" or "paper"
-        inverse temperature. The cost is within log|A|/beta (K log 2/beta for sets) of the
-        optimum. "auto" makes that 0.1 % of the mean spread between the best and the worst
-        decision, or T / (8 log2 T) for "sgd3", "acsa", "sgd" and optimizers of your own on T rows; "paper"
-        is 0.5 sqrt(T) log sqrt(T).
+        Inverse temperature. The cost is within log|A|/beta (K log 2/beta for prediction sets) of the optimum.
+        "auto" makes that 0.1 % of the mean difference between the best and the worst decision, or
+        T / (8 log2 T) for "sgd3", "acsa", "sgd" and custom optimizers on T rows. "paper" is
+        0.5 sqrt(T) log sqrt(T).
     tol : float
-        largest norm of the gradient mapping, which bounds the violation of the rules. A
-        stochastic solver takes its steps and then reports whether it got there; its rules may be missed
-        by three standard errors of their rates more.
+        Largest norm of the gradient mapping, which bounds the violation of the rules. A stochastic solver
+        takes its steps and then reports whether it reached this precision; its rules may be violated by three
+        more standard errors of their rates.
     labels : array of shape (n_rows,), optional
-        the true label of each row, `Evidence(labels=)`: rules that refer to labels then hold as observed.
-        Labels may be missing
-        (None, NaN, NA, null, masked) on some rows, and so may groups: the rates are then prediction-powered,
-        those that the probabilities predict over all rows plus their mean error on the rows that were seen.
+        The true label of each row, a short form of `Evidence(labels=)`. Rules that refer to labels then hold
+        as observed. Labels may be missing (None, NaN, NA, null, masked) on some rows, and so may groups. The
+        rates are then prediction-powered: the rates predicted over all rows plus their mean error on the rows
+        with labels.
     groups : dict or frame, optional
-        the true groups, `Evidence(true_groups=)`, of attributes that the evidence knows only as
-        probabilities: rules that refer to them then hold as observed.
-    calibrate : None, "auto", "none", "temperature", "vector", "isotonic" or "dirichlet"
-        fit a calibration of the probabilities on the observed labels and groups, and solve with calibrated
-        probabilities; it becomes a part of the policy, which applies it to new rows by itself. "auto" takes
-        the method with the least cross-validated log loss, or none. By default, None, it is "auto" where
-        labels or true groups of rows in memory are given, and "none" elsewhere.
+        The true groups, a short form of `Evidence(true_groups=)`, of attributes that the evidence knows only
+        as probabilities. Rules that refer to them then hold as observed.
     propensity_weights : array of shape (n_rows,), optional
-        `Evidence(propensity_weights=)`: where labels or groups are missing, 1 / P(seen | x) of the rows that
-        show them. By default these are a random sample of all rows.
+        A short form of `Evidence(propensity_weights=)`: if labels or groups are missing on some rows, the
+        weights 1 / P(observed | x) of the rows that have them. By default, rows with labels or groups are
+        assumed to be a random sample of all rows.
+    calibrate : None, "auto", "none", "temperature", "vector", "isotonic" or "dirichlet"
+        Fit a calibration of the probabilities on the observed labels and groups, and solve with calibrated
+        probabilities. It becomes a part of the policy, which applies it to new rows. "auto" selects the
+        method with the least cross-validated log loss, or none. None, the default, means "auto" if labels or
+        true groups of rows in memory are given, and "none" otherwise.
     margin : float or "auto"
-        tighten every rule by this many standard errors of its rate on these rows, so that it is likelier to
-        hold on others; less where that would leave no policy. "auto" is as many as it takes for all rules
-        that bind to hold together on new rows with a chance of about 95 %.
+        Tighten every rule by this many standard errors of its rate on these rows, so that it is likelier to
+        hold on other rows. The margin is smaller where no policy would be left. "auto" is the margin with
+        which all binding rules hold together on new rows with a probability of about 95 %.
     guarantee : None or "high_probability"
-        with "high_probability", all rules hold together on the population of the rows with this
-        `confidence`, by a test on the `held_out` rows (learn then test). Of the policies with smaller and
-        smaller margins that are tested, the last that passes is returned.
+        With "high_probability", all rules hold together on the population of the rows with this `confidence`,
+        by a test on the `held_out` rows (learn then test). Policies with smaller and smaller margins are
+        tested, and the last that passes is returned.
     confidence : float
-        of that guarantee.
+        The confidence of this guarantee.
     held_out : Evidence or Scan, optional
-        rows that were held out; with `labels` and `true_groups` where rules refer to labels or to groups that
-        are known only as probabilities.
+        Rows that were held out for the test, with `labels` and `true_groups` where rules refer to labels or
+        to groups that are known only as probabilities.
     deterministic : bool
-        True for decisions without chance: each row gets the action of largest score, of equal ones the
-        first, and the rules are held, corrected and certified on these decisions. `policy.hard` states what
-        that costs. Rows with the same scores are decided alike; where that makes a rule impossible, a warning
-        names both.
+        Whether decisions are deterministic. Each row then gets the action of largest score, the first of
+        equal ones, and the rules are satisfied, corrected and certified with these decisions. `policy.hard`
+        states the extra cost. Rows with the same scores get the same decision; a warning names the rows and
+        the rule if that makes a rule impossible.
     rng : Generator or int, optional
-        the full batch solver shuffles blocks of rows with it, stochastic solvers sample rows (with seed 0
-        if none is given).
+        The full batch solver shuffles blocks of rows with it, stochastic solvers sample rows (with seed 0
+        by default).
     callback : callable, optional
-        called with each `Step`.
+        Called with each `Step`.
 
     Returns
     -------
@@ -144,17 +144,19 @@ def solve(
     Raises
     ------
     InfeasibleRulesError
-        when no policy satisfies all the rules.
+        If no policy satisfies all the rules.
     UncertifiedError
-        when the held-out rows do not suffice for any policy.
+        If the held-out rows are not enough to certify any policy.
 
     Warns
     -----
     ConvergenceWarning
-        when the policy misses rules by more than its solver may; it states which and by how much.
+        If the policy violates rules by more than the tolerance of its solver. The warning names the rules
+        and the size of each violation.
     GuaranteeWarning
-        when rules are missed without chance, as rows have the same scores; when a rule on a ratio holds only
-        because what it divides by is zero, such as a floor on the precision of a label that is never decided.
+        If deterministic decisions violate rules because rows have the same scores; if a rule on a ratio holds
+        only because its denominator is zero, such as a floor on the precision of a label that is never
+        decided.
 
     Examples
     --------
@@ -166,8 +168,7 @@ def solve(
     >>> round(policy.prices["rejected() <= 0.1"], 2)
     0.45
     """
-    if not isinstance(problem, Problem):
-        raise OptionError(f"solve() takes a Problem and then Evidence, not {type(problem).__name__} first")
+    check_problem(problem)
     evidence = attach_observed(evidence, labels=labels, groups=groups, propensity_weights=propensity_weights)
     with evidence.hold_rows() if isinstance(evidence, Scan) else nullcontext():
         fitter = make_fitter(
@@ -190,9 +191,17 @@ def solve(
     return policy
 
 
+def check_problem(problem: Any) -> None:
+    """Raise if the first argument of a function is not a problem."""
+    if not isinstance(problem, Problem):
+        raise OptionError(
+            f"problem must be a Problem, got {type(problem).__name__}; pass the problem first, then "
+            "the evidence"
+        )
+
+
 def fit_problem(fitter: Fitter, problem: Problem) -> Policy:
-    """Return the policy of a problem on a fitter's rows, marked with its vacuous rules and the options of the
-    fit."""
+    """Fit a problem, and add its vacuous rules and the options of the fit to the policy."""
     policy = mark_vacuous_rules(fitter.fit(problem), fitter)
     return replace(policy, card=replace(policy.card, options=fitter.describe_options()))
 
@@ -213,19 +222,20 @@ def make_fitter(
     rng: np.random.Generator | int | None = None,
     callback: Callback | None = None,
 ) -> Fitter:
-    """What `solve` does with these options, for this problem and others with the same groups and costs."""
+    """Make an object that fits this problem, and others with the same groups and costs."""
     surveyed = None
     if not isinstance(deterministic, bool):
         raise OptionError(f"deterministic must be True or False, got {deterministic!r}")
     if isinstance(evidence, Scan):
         if deterministic:
-            raise OptionError("deterministic decisions need all rows in memory", Remedy("read_all_rows"))
+            raise OptionError("deterministic=True needs all rows in memory", Remedy("read_all_rows"))
         refuse_calibration(calibrate)
         if isinstance(evidence, DatabaseScan):
             _refuse_rows(margin, guarantee, solver)
         if not isinstance(as_solver(solver), FullBatch):
             raise OptionError(
-                f"solver={solver!r} needs all rows in memory: leave it out, or have them all there",
+                f"solver must be 'auto' or 'full_batch' for scanned rows, got {solver!r}; the others "
+                "need all rows in memory",
                 Remedy("read_all_rows"),
             )
         surveyed = evidence.survey(problem)
@@ -240,7 +250,7 @@ def make_fitter(
             evidence.has_observed and surveyed is None and not isinstance(evidence, CalibratedEvidence)
         )
         calibrate = "auto" if observable else "none"
-    calibration = fit_calibration(evidence, calibrate, problem.attributes)
+    calibration = None if calibrate == "none" else fit_calibration(evidence, calibrate, problem.attributes)
     if calibration is not None:
         evidence = calibration.apply(evidence)
         certifying = None if certifying is None else calibration.apply(certifying)
@@ -272,16 +282,15 @@ def solve_without_rules(policy: Policy, evidence: Evidence, decided: Evidence | 
     ----------
     policy : Policy
     evidence : Evidence
-        the rows on which the policy was chosen. What was observed of them matters only where the objective
-        is not linear and the policy was chosen with it.
+        The rows on which the policy was fitted. Their observed columns matter only if the objective is not
+        linear and the policy was fitted with them.
     decided : Evidence, optional
-        the rows to decide; by default the same.
+        The rows to decide; by default the same.
 
     Returns
     -------
     array of shape (n_rows, n_actions) or None
-        probabilities of the actions. None if there is no such policy, because the objective has no value
-        without rules.
+        Probabilities of the actions. None if the objective has no value without rules.
     """
     decided = policy.feature_map.admit(policy.calibrate(evidence if decided is None else decided))
     known = find_without_rules(policy, decided)
@@ -312,45 +321,56 @@ def refuse_calibration(calibrate: Any) -> None:
     """Raise if probabilities of scanned rows are to be calibrated."""
     if calibrate not in (None, "none"):
         raise OptionError(
-            "calibrate= needs rows in memory: calibrate the probabilities before they are written, or solve "
-            "with Evidence of a sample of the rows"
+            f"calibrate must be None for scanned rows, got {calibrate!r}; calibrate the probabilities "
+            "before they "
+            "are written, or solve with Evidence of a sample of the rows"
         )
 
 
 def _refuse_rows(margin: Any, guarantee: Any, solver: Any) -> None:
-    """What sums over the rows of a database do not tell."""
+    """Raise if an option needs single rows, which a database does not return."""
     if margin:
-        raise OptionError(f"margin= needs the rows themselves: leave it out, or {PULL}")
+        raise OptionError(f"margin must be 0 for rows in a database, got {margin!r}; leave it out, or {PULL}")
     if guarantee is not None:
-        raise OptionError(f"guarantee= needs the rows themselves: leave it out, or {PULL}")
+        raise OptionError(
+            f"guarantee must be None for rows in a database, got {guarantee!r}; leave it out, or {PULL}"
+        )
     if not (isinstance(solver, FullBatch) or solver in ("auto", "full_batch")):
-        raise OptionError(f"solver={solver!r} needs the rows themselves: use 'auto', or {PULL}")
+        raise OptionError(
+            f"solver must be 'auto' for rows in a database, got {solver!r}; leave it out, or {PULL}"
+        )
 
 
 def _check_guarantee(guarantee: Any, confidence: Any, held_out: Any, margin: Any) -> Evidence | None:
-    """The rows that must certify the policy, if it is to be certified."""
+    """Check the options of a guarantee; return the rows that certify the policy, or None."""
     check_fraction(confidence, "confidence")
     if guarantee not in (None, "high_probability"):
-        raise OptionError(f"guarantee must be None or 'high_probability', not {guarantee!r}")
+        raise OptionError(f"guarantee must be None or 'high_probability', got {guarantee!r}")
     if (guarantee is None) != (held_out is None):
         raise OptionError(
-            "guarantee='high_probability' and held_out= go together: pass evidence of rows that were held out"
+            "guarantee='high_probability' needs held_out=, and held_out= needs the guarantee; pass both: the "
+            "guarantee and the evidence of held-out rows"
         )
     if guarantee is None:
         if confidence != CONFIDENCE:
-            raise OptionError(f"confidence={confidence:g} has no effect without a guarantee: leave it out")
+            raise OptionError(
+                f"confidence={confidence:g} has no effect without a guarantee; pass "
+                "guarantee='high_probability', or leave confidence out"
+            )
         return None
     if margin:
         raise OptionError(
-            "with guarantee='high_probability' the margins are found by the test; leave out margin"
+            f"margin must be 0 with guarantee='high_probability', got {margin!r}; the test finds the margins"
         )
     return read_rows(held_out)
 
 
 def as_solver(solver: str | Solver | Optimizer) -> Solver:
-    """By its name, or itself."""
+    """Return the solver with this name, or of this optimizer, or the solver itself."""
     if isinstance(solver, str):
         if solver not in SOLVERS:
-            raise OptionError(f"there is no solver {solver!r}; choose one of {list(SOLVERS)}")
+            raise OptionError(
+                f"solver must be one of {list(SOLVERS)}, a Solver or an Optimizer, got {solver!r}"
+            )
         return SOLVERS[solver]
     return solver if hasattr(solver, "auto_beta") else Stochastic(solver)  # type: ignore[return-value, arg-type]

@@ -1,4 +1,4 @@
-"""Fit on batches of rows that arrive over time, holding no more than one of them."""
+"""Fits on batches of rows that arrive over time, with at most one batch in memory."""
 
 from __future__ import annotations
 
@@ -33,31 +33,33 @@ _WARM_UP = 1000
 
 
 class Stream:
-    """Fitting in the paper's setting: T unlabelled rows that come in batches and are seen once.
+    """A fit in the setting of the paper: T unlabeled rows that come in batches and are seen once.
 
-    The result depends only on the rows and their order, not on how they are cut into batches. Rules that are
-    missed by more than three standard errors of their rates, on about the last half of the rows and before
-    the optimizer has seen them, make `policy` warn.
+    The result depends only on the rows and their order, not on how they are divided into batches. `policy`
+    warns if rules are violated by more than three standard errors of their rates, measured on about the last
+    half of the rows before the optimizer uses them.
 
     Parameters
     ----------
     problem : Problem
-        what to minimise under which rules.
+        The objective and the rules.
     rows : int
         T, the number of rows that will come; beta and the steps of the paper's optimizers depend on it.
     optimizer : str or Optimizer
-        "stochastic", Newton steps that come about as close as all rows in memory; the paper's "sgd3" and the
-        baselines "acsa" and "sgd"; or one of their objects, such as `SGD3(mu=0.01)`.
+        "stochastic" takes Newton steps, which are about as precise as a fit with all rows in memory. The
+        paper's "sgd3" and the baselines "acsa" and "sgd" are also available; so are their objects, such as
+        `SGD3(mu=0.01)`.
     beta : float, "auto" or "paper"
         "auto" is that of the full batch, and T / (8 log2 T) for the paper's optimizers; "paper" is
         0.5 sqrt(T) log sqrt(T); or a number.
     frequencies : dict, optional
-        P(event) for the conditions of the rules, such as {"sex": {"F": .4, "M": .6}} or,
-        for two together, {("sex", "label"): {("F", 1): .1, ...}}. What is not given is the mean over the rows
-        so far; for the paper's optimizers, over the warm-up.
+        P(event) for the conditions of the rules, such as {"sex": {"F": .4, "M": .6}} or, for two together,
+        {("sex", "label"): {("F", 1): .1, ...}}. By default they are means over the rows so far, or over the
+        warm-up for the paper's optimizers.
     warm_up : int, optional
-        the first rows, on which sigma^2, the unit of the loss, the groups' values and the first frequencies
-        are estimated; 1,000 by default. They are kept until they are complete, and then used like all others.
+        The number of first rows on which sigma^2, the unit of the loss, the values of the groups and the
+        first frequencies are estimated; 1,000 by default. They are kept until they are complete, and then
+        used like all others.
 
     Examples
     --------
@@ -84,18 +86,22 @@ class Stream:
         rows = check_whole(rows, "rows")
         warm_up = min(_WARM_UP, rows) if warm_up is None else check_whole(warm_up, "warm_up")
         if isinstance(optimizer, str) and optimizer not in OPTIMIZERS:
-            raise OptionError(f"there is no optimizer {optimizer!r}; choose one of {list(OPTIMIZERS)}")
+            raise OptionError(
+                f"optimizer must be one of {list(OPTIMIZERS)} or one of their objects, got {optimizer!r}"
+            )
         if not isinstance(optimizer, str) and type(optimizer) not in OPTIMIZERS.values():
             raise OptionError(
-                f"a stream steps with one of {list(OPTIMIZERS)} or their objects, not with {optimizer!r}; "
-                "other optimizers go into solve(..., solver=Stochastic(optimizer))"
+                f"optimizer must be one of {list(OPTIMIZERS)} or one of their objects, got "
+                f"{optimizer!r}; pass "
+                "other optimizers to solve(..., solver=Stochastic(optimizer))"
             )
         if not 1 <= warm_up <= rows:
-            raise OptionError(f"warm_up={warm_up} must be between 1 and the {rows} rows of the stream")
+            raise OptionError(f"warm_up must be between 1 and the {rows} rows of the stream, got {warm_up}")
         if isinstance(problem, Problem) and problem.of_worst_group:
             raise OptionError(
-                f"{problem.minimize} needs all rows at once: use solve() on rows in memory, or minimise a "
-                "rate over all rows"
+                f"minimize must be a rate over all rows in a stream, got {problem.minimize}; use "
+                "solve() on rows "
+                "in memory for the worst group"
             )
         self.problem = problem
         self.rows = rows
@@ -110,27 +116,27 @@ class Stream:
 
     @property
     def beta(self) -> float | None:
-        """The inverse temperature; None as long as the warm-up has not suggested one."""
+        """The inverse temperature; None until the warm-up is over if it is chosen there."""
         return self._beta if self._fit is None else self._fit.guarantee.beta
 
     def partial_fit(self, evidence: Evidence) -> Stream:
-        """Go on with the next rows, in their order.
+        """Continue with the next rows, in their order.
 
         Parameters
         ----------
         evidence : Evidence
-            the next batch.
+            The next batch.
 
         Returns
         -------
         Stream
-            itself.
+            The stream itself.
         """
         as_evidence(evidence)
         if self.seen + len(evidence) > self.rows:
             raise OptionError(
-                f"the stream was planned for {self.rows} rows, has had {self.seen} and is given "
-                f"{len(evidence)} more; plan a longer one, or start another"
+                f"a stream of rows={self.rows} must get at most that many rows, got {self.seen} and now "
+                f"{len(evidence)} more; start a stream with more rows"
             )
         if self._fit is not None:
             self._advance(self._fit, evidence)
@@ -145,19 +151,19 @@ class Stream:
         return self
 
     def fit(self, batches: Iterable[Any], columns: Columns | None = None) -> Stream:
-        """Go on with the rows of every batch.
+        """Continue with the rows of every batch.
 
         Parameters
         ----------
         batches : iterable
-            of Evidence, or of frames or Arrow record batches with these columns.
+            Evidence, or frames or Arrow record batches with these columns.
         columns : Columns, optional
-            the roles of their columns.
+            The roles of their columns.
 
         Returns
         -------
         Stream
-            itself.
+            The stream itself.
         """
         for batch in batches:
             if len(batch):
@@ -165,18 +171,18 @@ class Stream:
         return self
 
     def policy(self) -> Policy:
-        """Return the policy so far.
+        """Return the policy after the rows so far.
 
         Returns
         -------
         Policy
-            its gradient mapping is that of the answers so far on the rows that came next, over about the last
-            half of the rows.
+            Its gradient mapping is measured, with the answers so far, on the rows that came next, over about
+            the last half of the rows.
 
         Warns
         -----
         ConvergenceWarning
-            where rules are missed on those rows by more than three standard errors.
+            If rules are violated on those rows by more than three standard errors.
         """
         fit = self._fitted().flush()
         solution = fit.solution()
@@ -186,13 +192,15 @@ class Stream:
         return Policy.from_solution(self.problem, fit.form, solution, terms, fingerprints=rows)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the state as JSON: a stream that is loaded goes on bit for bit. A new file can be read by its
-        owner alone, as it has the features of up to 1,023 rows."""
+        """Write the state as JSON; a loaded stream continues with exactly the same numbers.
+
+        The file contains the features of up to 1,023 rows. Only its owner can read a new file.
+        """
         write_json(stream_serialization.to_dict(self, self._fitted()), Path(path), private=True)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Stream:
-        """Read a saved state; whatever is wrong with the file becomes a `PolicyFileError`."""
+        """Read a saved state; raise `PolicyFileError` if the file is not valid."""
         read = stream_serialization.read(Path(path))
         stream = cls(read["problem"], read["rows"], beta=read["beta"], warm_up=read["warm_up"])
         stream.optimizer = read["optimizer"]
@@ -203,13 +211,17 @@ class Stream:
     def _fitted(self) -> StreamState:
         if self._fit is None:
             raise OptionError(
-                f"the warm-up of {self.warm_up} rows is not over ({self.seen} came); there is no policy yet"
+                f"a stream has a policy after its warm-up of {self.warm_up} rows, got {self.seen} "
+                "rows so far; "
+                "add more rows"
             )
         return self._fit
 
     def _begin(self, first: Evidence) -> StreamState:
         if first.weights is not None and not first.weights.any():
-            raise EvidenceError("the rows of the warm-up have no weight; make it longer")
+            raise EvidenceError(
+                "the rows of the warm-up must have a positive weight, got only zeros; increase warm_up"
+            )
         first = first.with_columns(groups={n: self._values_of(n, group) for n, group in first.groups.items()})
         form = compile_problem(self.problem, first, self.frequencies)
         check_options_cost(self.problem.minimize, form, first)
@@ -218,7 +230,9 @@ class Stream:
             *form.feature_map.attributes,
         }
         if unknown:
-            raise OptionError(f"frequencies are given for {sorted(unknown)}, to which no rule refers")
+            raise OptionError(
+                f"frequencies must be of attributes that a rule uses, got {sorted(unknown)}; leave them out"
+            )
         mean_weight = 1.0 if first.weights is None else float(first.weights.mean())
         dual = Dual(form, [make_block(form, form.feature_map.admit(first))], 1.0)
         dual = dual.with_beta(self._beta or self.optimizer.choose_beta(dual))
@@ -237,7 +251,7 @@ class Stream:
         )
 
     def _values_of(self, name: str, group: Any) -> Any:
-        """Return a known group with the values of the warm-up and of the frequencies, and no later ones."""
+        """Return a known group that has only the values of the warm-up and of the frequencies."""
         if not isinstance(group, KnownGroup):
             return group
         named = {value for event in self.frequencies for other, value in event if other == name}
@@ -251,17 +265,19 @@ class Stream:
 
 
 def _events(frequencies: Mapping[Any, Mapping[Any, float]]) -> dict[Conditions, float]:
-    """{"sex": {"F": .4}} as {(("sex", "F"),): .4}."""
+    """Convert {"sex": {"F": .4}} to {(("sex", "F"),): .4}."""
     events: dict[Conditions, float] = {}
     for key, table in frequencies.items():
         names = key if isinstance(key, tuple) else (key,)
         for item, frequency in table.items():
             values = item if isinstance(key, tuple) and isinstance(item, tuple) else (item,)
             if len(values) != len(names):
-                raise OptionError(f"the frequency of {key} needs one value for each, not {item!r}")
+                raise OptionError(
+                    f"the frequencies of {key} must have one value for each attribute, got {item!r}"
+                )
             share = check_positive(frequency, f"the frequency of {key}={item!r}")
             if share > 1:
-                raise OptionError(f"the frequency of {key}={item!r} must be at most 1, not {frequency}")
+                raise OptionError(f"the frequency of {key}={item!r} must be at most 1, got {frequency}")
             event = zip(names, (as_scalar(value, f"a value of {key!r}") for value in values), strict=True)
             events[tuple(sorted(event))] = share
     return events

@@ -1,4 +1,4 @@
-"""The state of a stream as JSON."""
+"""Streams as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stream holds after its warm-up: the compiled rules, an optimizer, and less than a tile of rows."""
+"""The state of a stream after its warm-up: compiled rules, an optimizer, and less than a tile of rows."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ from bylaw.solvers.stochastic_newton import TILE_ROWS
 
 @dataclass
 class StreamState:
-    """Rows are taken in tiles of one size, however they are cut into batches.
+    """The state of a stream after its warm-up.
 
-    The rules are measured on each tile before the optimizer sees it, so that nothing is judged on the rows
-    that it was fitted on. Frequencies that are `followed` are means over the rows so far.
+    Rows are taken in tiles of one size, however they are divided into batches. The rules are measured on each
+    tile before the optimizer sees it, so that they are never measured on rows that they were fitted on.
+    Frequencies that are `followed` are means over the rows so far.
     """
 
     form: LinearForm
@@ -53,13 +54,13 @@ class StreamState:
 
     @property
     def feature_map(self) -> FeatureMap:
-        """The features that rows are kept as: those of the form, and the followed conditions."""
+        """The features that are kept of each row: those of the form and the conditions."""
         chances = tuple(Feature(None, condition) for condition in self.followed)
         return replace(self.form.feature_map, features=(*self.form.feature_map.features, *chances))
 
     @property
     def excesses(self) -> RuleExcesses | None:
-        """Of the answers before each tile, on about the last half of the rows."""
+        """The excesses of the answers before each tile, on about the last half of the rows."""
         return reduce(add, self.measured) if self.measured else None
 
     def add(self, block: Block) -> None:

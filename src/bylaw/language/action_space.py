@@ -53,7 +53,7 @@ class ActionSpace:
 
     @property
     def model_actions(self) -> tuple[Value, ...]:
-        """What your model decides among: the labels; where there are none, the options."""
+        """What your model decides among: the labels, or the options if there are no labels."""
         return self.classes or self.options
 
     @property
@@ -86,11 +86,10 @@ class ActionSpace:
         return self._positions[action]
 
     def find_decision(self, decision: Any) -> Value:
-        """Return the decision that a rate is given; raise if there is no such decision."""
+        """Return the decision that a rate is given; raise if it does not exist."""
         if decision not in self.actions:
             raise RuleError(
-                f"given(decision={decision!r}): there is no such decision; the decisions are "
-                f"{list(self.actions)}"
+                f"given(decision={decision!r}): no such decision; the decisions are {list(self.actions)}"
             )
         return decision
 

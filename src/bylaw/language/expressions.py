@@ -13,14 +13,13 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple, NoReturn
 
 from bylaw._base.typing import Value
 from bylaw._base.validation import as_name, as_scalar, check_number
 from bylaw._base.visible_text import make_visible
 from bylaw.errors import Remedy, RuleError
-from bylaw.language.action_space import ActionSpace
+from bylaw.language.action_space import ActionSpace, LabelSpace, OptionSpace, SetSpace
 
 Conditions = tuple[tuple[str, Value], ...]
 LABEL = "label"  # the condition on the true label
@@ -61,23 +60,31 @@ class Meaning(NamedTuple):
     constant: float = 0.0
 
 
-class Definition(NamedTuple):
-    """What a rate means, for which decisions, what to use for the others, and how a report words it."""
+@dataclass(frozen=True)
+class Definition:
+    """What a rate means: all that the parser, the compiler, audits and reports know of it."""
 
-    constructor: Callable[..., Rate]  # the public function
+    constructor: Callable[..., Rate]  # the public function, whose name is the word
     meaning: Callable[..., Meaning]  # of the rate's arguments and space=
-    spaces: tuple[type[ActionSpace], ...]
-    implies: Callable[..., type[ActionSpace] | None]  # of the rate's arguments
-    instead: str
-    probability: bool  # always within [0, 1]
-    reads: Literal["reference", "cost"] | None  # what its first argument names in the evidence
-    phrase: str  # completes "the share of cases that ..."; a noun, if it is no probability. {0}: an argument
-    set_phrase: str  # the same, where a decision is a set
-    saving: str  # what a lower rate saves, as in "0.2 points of error"
-    # By the name of a rate that counts these cases among others: "of cases that get an answer, 5 % ...".
-    part_phrases: Mapping[str, str] = MappingProxyType({})
-    decided: Callable[..., Value] | None = None  # of the arguments: the decision that it is given by itself
-    whole: Callable[..., Meaning] | None = None  # like `meaning`: what a quotient divides by
+    # The action spaces for which the rate makes sense, what to use for the others, and the action space of a
+    # problem that uses the rate, which may depend on the rate's arguments.
+    spaces: tuple[type[ActionSpace], ...] = (LabelSpace, OptionSpace, SetSpace)
+    instead: str = ""
+    implies: type[ActionSpace] | Callable[..., type[ActionSpace] | None] | None = None
+    probability: bool = True  # whether values are always within [0, 1]
+    reads: Literal["reference", "cost"] | None = None  # what its first argument names in the evidence
+    # In a report, completes "the share of cases that ..."; a noun such as "the average cost", if it is not a
+    # probability. {0} is the first argument. `set_phrase` is the same where a decision is a set.
+    phrase: str = ""
+    set_phrase: str = ""
+    saving: str = ""  # what a lower rate saves, as in "0.2 points of error"
+    # For each rate, by name, that counts the cases of this one among others: completes "of cases that get an
+    # answer, at most 5 % ...", the wording of a rule that bounds this rate by a share of the other.
+    part_phrases: Mapping[str, str] = field(default_factory=dict)
+    # Of a quotient by itself, such as precision(): the decision that the rate is given, of the arguments; or
+    # what it divides by, like the meaning, which is then that of the part.
+    decided: Callable[..., Value] | None = None
+    whole: Callable[..., Meaning] | None = None
     derived: Callable[[Sequence[Value]], Rate] | None = None  # of the classes: the rates that it is made of
     factors: Callable[[Sequence[Value]], list[Rate]] | None = None  # it is the geometric mean of these
 
@@ -85,11 +92,6 @@ class Definition(NamedTuple):
     def is_quotient(self) -> bool:
         """Whether the rate is one by itself, such as precision()."""
         return self.decided is not None or self.whole is not None
-
-    @property
-    def uses_labels(self) -> bool:
-        """Whether the rate is given labels or decisions by itself."""
-        return self.is_quotient or self.derived is not None or self.factors is not None
 
 
 DEFINITIONS: dict[str, Definition] = {}
@@ -144,7 +146,8 @@ class Atom:
     @property
     def implies(self) -> type[ActionSpace] | None:
         """The action space this rate needs, if it needs one."""
-        return self.definition.implies(*self.arguments)
+        space = self.definition.implies
+        return space if space is None or isinstance(space, type) else space(*self.arguments)
 
     def reads(self, kind: Literal["reference", "cost"]) -> str | None:
         """Return the name of the reference or cost array that it reads, if it reads one."""
@@ -159,13 +162,6 @@ class Atom:
     @property
     def is_quotient(self) -> bool:
         return not self.share and (self.decision is not None or self.definition.is_quotient)
-
-    def derive(self, classes: Sequence[Value]) -> Rate:
-        """Return the rate that it is made of; itself, if it is made of no other."""
-        if self.definition.derived is None:
-            return Rate(((self, 1.0),))
-        rate = self.definition.derived(classes)
-        return rate.given(**dict(self._all_conditions)) if self._all_conditions else rate
 
     def list_factors(self, classes: Sequence[Value]) -> list[Rate]:
         """Return the rates that it is the geometric mean of."""
@@ -191,41 +187,33 @@ class Atom:
 
     def meaning(self, space: ActionSpace) -> Meaning:
         """Return what this rate pays for each action without its conditions; of a quotient, its part."""
+        definition = self.definition
         if self.share == "whole":
-            return self._mean_whole(space)
-        found = self._mean(space)
-        return found if self.decision is None else self._restrict(found, space)
-
-    def _mean_whole(self, space: ActionSpace) -> Meaning:
-        if self.decided is not None:
-            here = self.decided in space.classes
-            return Meaning([Term(self.decided if here else space.find_decision(self.decided), 1.0)])
-        assert self.definition.whole is not None
-        return self.definition.whole(*self.arguments, space=space)
-
-    def _restrict(self, found: Meaning, space: ActionSpace) -> Meaning:
-        """Return what is paid if the decision is the one that the rate is given."""
+            if self.decided is not None:
+                is_label = self.decided in space.classes
+                return Meaning([Term(self.decided if is_label else space.find_decision(self.decided), 1.0)])
+            assert definition.whole is not None
+            return definition.whole(*self.arguments, space=space)
+        if definition.factors is not None:
+            raise RuleError(
+                f"{self} is not linear, and no rule can bound it: maximise it, minimize=1 - {self} in solve()"
+            )
+        if not isinstance(space, definition.spaces):
+            raise RuleError(
+                f"{self.name}() makes no sense when a decision is {space.description}: {definition.instead}",
+                None if self.implies is None else Remedy("choose_decisions", self.implies.kind),
+            )
+        meaning = definition.meaning(*self.arguments, space=space)
+        if self.decision is None:
+            return meaning
+        # Only what is paid for the decision that the rate is given.
         action = space.find_decision(self.decided)
-        terms = [term for term in found.terms if term.action == action]
-        terms += [Term(action, found.constant)] if found.constant else []
+        terms = [term for term in meaning.terms if term.action == action]
+        terms += [Term(action, meaning.constant)] if meaning.constant else []
         if all(term.label is None and term.source is None for term in terms):
             value = format_number(sum(term.coefficient for term in terms))
             raise RuleError(f"{replace(self, share='')} is {value} whatever the policy is; leave it out")
         return Meaning(terms)
-
-    def _mean(self, space: ActionSpace) -> Meaning:
-        if self.definition.factors is not None:
-            raise RuleError(
-                f"{self} is not linear, and no rule can bound it: maximise it, minimize=1 - {self} in solve()"
-            )
-        if not isinstance(space, self.definition.spaces):
-            needed = self.implies
-            raise RuleError(
-                f"{self.name}() makes no sense when a decision is {space.description}: "
-                f"{self.definition.instead}",
-                None if needed is None else Remedy("choose_decisions", needed.kind),
-            )
-        return self.definition.meaning(*self.arguments, space=space)
 
     def needs_label(self, space: ActionSpace) -> bool:
         """Return whether it depends on the true label."""
@@ -240,7 +228,9 @@ class Atom:
             attribute = as_name(name, "an attribute in given()")
             if attribute in conditions:
                 raise RuleError(f"{self} is already given {attribute}={conditions[attribute]!r}")
-            if attribute in (LABEL, DECISION) and self.definition.uses_labels:
+            definition = self.definition
+            made_of_labels = definition.derived is not None or definition.factors is not None
+            if attribute in (LABEL, DECISION) and (definition.is_quotient or made_of_labels):
                 raise RuleError(
                     f"{self} is made of labels and decisions, and takes no {attribute}=; give it groups"
                 )
@@ -255,27 +245,23 @@ class Atom:
         return tuple(sorted((*self.conditions, *decision), key=lambda condition: condition[0]))
 
     def __str__(self) -> str:
-        text = f"{self.abbreviation or self.name}({', '.join(map(_format_argument, self.arguments))})"
+        written = []
+        for argument in self.arguments:
+            if isinstance(argument, tuple):  # a cost matrix
+                rows = (f"[{', '.join(map(format_number, row))}]" for row in argument)
+                written.append(f"[{', '.join(rows)}]")
+            else:
+                written.append(repr(argument))
+        text = f"{self.abbreviation or self.name}({', '.join(written)})"
         conditions = self._all_conditions
         if self.abbreviation:  # it stands for a condition on the label
             conditions = tuple(condition for condition in conditions if condition[0] != LABEL)
         if not conditions:
             return text
-        if all(_is_keyword_name(name) for name, _ in conditions):
+        # Python reads such a name back as it is written: it normalises identifiers beyond ASCII.
+        if all(n.isascii() and n.isidentifier() and not keyword.iskeyword(n) for n, _ in conditions):
             return f"{text}.given({format_conditions(conditions)})"
         return f"{text}.given(**{dict(conditions)!r})"
-
-
-def _is_keyword_name(name: str) -> bool:
-    """Python reads it back as it is written: it normalises identifiers beyond ASCII."""
-    return name.isascii() and name.isidentifier() and not keyword.iskeyword(name)
-
-
-def _format_argument(argument: Any) -> str:
-    if isinstance(argument, tuple):  # a cost matrix
-        rows = (f"[{', '.join(map(format_number, row))}]" for row in argument)
-        return f"[{', '.join(rows)}]"
-    return repr(argument)
 
 
 @dataclass(frozen=True, repr=False)
@@ -294,7 +280,7 @@ class Rate:
 
     @property
     def highest(self) -> float:
-        """No policy makes the rate exceed this; infinite where a term is no probability."""
+        """No policy makes the rate exceed this; infinite where a term is not a probability."""
         if not self.is_probability:
             return math.inf
         return self.constant + sum(c for _, c in self.terms if c > 0)
@@ -317,7 +303,14 @@ class Rate:
         """Replace rates that are made of others, such as balanced_error(), by these."""
         if not any(atom.definition.derived for atom, _ in self.terms):
             return self
-        return sum((atom.derive(classes) * c for atom, c in self.terms), Rate((), self.constant))
+        total = Rate((), self.constant)
+        for atom, coefficient in self.terms:
+            rate, conditions = Rate(((atom, 1.0),)), dict(atom.conditions)
+            if atom.definition.derived is not None:
+                rate = atom.definition.derived(classes)
+                rate = rate.given(**conditions) if conditions else rate
+            total += rate * coefficient
+        return total
 
     def split(self) -> Ratio | None:
         """Return the rate as one ratio of linear rates; None if it has no quotient."""
@@ -349,13 +342,7 @@ class Rate:
     @property
     def is_linear(self) -> bool:
         """Whether no term is a quotient, or a product of rates."""
-        for atom, _ in self.terms:
-            definition = atom.definition
-            if definition.factors is not None or (
-                not atom.share and (atom.decision is not None or definition.is_quotient)
-            ):
-                return False
-        return True
+        return not any(atom.is_quotient or atom.definition.factors is not None for atom, _ in self.terms)
 
     def by_event(self) -> dict[Event, Rate]:
         """Return the rate as a sum of parts, each of one event, without the constant."""
@@ -415,7 +402,8 @@ class Rate:
     __gt__ = __lt__
 
     def __str__(self) -> str:
-        parts = [(c < 0, f"{_format_factor(abs(c))}{atom}") for atom, c in self.terms]
+        texts = [str(a) if abs(c) == 1 else f"{format_number(abs(c))} * {a}" for a, c in self.terms]
+        parts = [(c < 0, text) for (_, c), text in zip(self.terms, texts, strict=True)]
         if self.constant or not parts:
             first = self.constant > 0 and bool(parts) and parts[0][0]  # 1 - a, not -a + 1
             parts.insert(0 if first else len(parts), (self.constant < 0, format_number(abs(self.constant))))
@@ -435,6 +423,8 @@ class Ratio:
     numerator: Rate
     denominator: Rate
 
+    is_probability: ClassVar = False
+    is_linear: ClassVar = False
     __array_ufunc__ = None
 
     def __post_init__(self) -> None:
@@ -447,14 +437,6 @@ class Ratio:
     def terms(self) -> tuple[tuple[Atom, float], ...]:
         """All atoms in it."""
         return self.numerator.terms + self.denominator.terms
-
-    @property
-    def is_probability(self) -> bool:
-        return False
-
-    @property
-    def is_linear(self) -> bool:
-        return False
 
     def resolve(self, classes: Sequence[Value]) -> Ratio:
         """Replace rates that are made of others, as in `Rate.resolve`."""
@@ -497,7 +479,7 @@ class Ratio:
     def _check(self, number: float) -> float:
         if isinstance(number, Rate | Ratio):
             raise RuleError(
-                f"{self} goes with numbers alone: with another rate, a sum, product or rule is not linear"
+                f"{self} takes numbers alone: with another rate, a sum, product or rule is not linear"
             )
         return check_number(number, "what a ratio is compared with, added to or multiplied by", RuleError)
 
@@ -513,10 +495,6 @@ def _enclose(rate: Rate) -> str:
     return str(rate) if alone else f"({rate})"
 
 
-def _format_factor(coefficient: float) -> str:
-    return "" if coefficient == 1 else f"{format_number(coefficient)} * "
-
-
 def _sum(terms: Iterable[tuple[Atom, float]], constant: float) -> Rate:
     """Like terms merged, zero terms dropped, so that equal text means equal rates."""
     merged: dict[Atom, float] = {}
@@ -528,11 +506,9 @@ def _sum(terms: Iterable[tuple[Atom, float]], constant: float) -> Rate:
 
 
 def as_rate(value: Rate | float) -> Rate:
-    return (
-        value
-        if isinstance(value, Rate)
-        else Rate((), check_number(value, "what a rate is compared with or added to", RuleError))
-    )
+    if isinstance(value, Rate):
+        return value
+    return Rate((), check_number(value, "what a rate is compared with or added to", RuleError))
 
 
 @dataclass(frozen=True, repr=False)
@@ -576,6 +552,13 @@ class Rule:
         return self.factor is not None or not (self.excess.is_linear or self.right.terms)
 
     @property
+    def denominators(self) -> list[Rate]:
+        """The denominators of its ratios: b in a >= 0.8 * b, or those of quotients."""
+        if self.factor is not None:
+            return [self.factor]
+        return [Rate(((event.whole, 1.0),)) for event in self.excess.by_event() if event.whole is not None]
+
+    @property
     def bounded(self) -> Rate | Ratio:
         """What the rule bounds by a number: all rates together, or a / b."""
         if self.factor is not None:
@@ -599,11 +582,7 @@ class Rule:
 
     def at(self, level: float) -> Rule:
         """Return the same rule at another level."""
-        return Rule(
-            self.left,
-            self.sense,
-            _set_level(self.right, check_number(level, f"a level of {self}", RuleError), self),
-        )
+        return replace(self, right=_set_level(self.right, level, self))
 
     @property
     def is_linear(self) -> bool:
@@ -650,6 +629,7 @@ def _format_template(side: Rate, rule: Rule | Band) -> str:
 
 
 def _set_level(side: Rate, level: float, rule: Rule | Band) -> Rate:
+    level = check_number(level, f"a level of {rule}", RuleError)
     _find_level(side, rule)
     return level * Rate(((side.terms[0][0], 1.0),)) if side.terms else as_rate(level)
 
@@ -682,6 +662,7 @@ class Band:
     """abs(rate) <= limit: two rules."""
 
     is_band: ClassVar = True
+    loosening: ClassVar[Literal[-1, 1]] = 1  # the direction in which the level loosens the rule
 
     rate: Rate
     limit: Rate
@@ -700,16 +681,9 @@ class Band:
         """Its text, with `level` in place of the number."""
         return f"abs({self.rate}) <= {_format_template(self.limit, self)}"
 
-    @property
-    def loosening(self) -> Literal[-1, 1]:
-        """The direction in which the level loosens the rule."""
-        return 1
-
     def at(self, level: float) -> Band:
         """Return the same rule at another level."""
-        return Band(
-            self.rate, _set_level(self.limit, check_number(level, f"a level of {self}", RuleError), self)
-        )
+        return replace(self, limit=_set_level(self.limit, level, self))
 
     def expand(
         self, classes: Sequence[Value], groups: Groups, options: Sequence[Value] = ()
@@ -758,9 +732,7 @@ class Worst:
         values = {LABEL: tuple(classes), **groups}
         for name in self.by:
             if name not in values:
-                raise RuleError(
-                    f"{self}: there is no group column {name!r}; the evidence has {sorted(groups)}"
-                )
+                raise RuleError(f"{self}: no group column {name!r}; the evidence has {sorted(groups)}")
         cells = itertools.product(*(values[name] for name in self.by))
         return tuple(tuple(zip(self.by, cell, strict=True)) for cell in cells)
 
@@ -815,7 +787,7 @@ def worst(rate: Rate | str, by: Any) -> Worst:
     Returns
     -------
     Worst
-        what `Problem(minimize=...)` takes; it is no rate, and makes no rule.
+        what `Problem(minimize=...)` takes; it cannot be part of a sum or a rule.
 
     Examples
     --------

@@ -72,29 +72,25 @@ class Family:
                 f"{list(classes)}{beside}"
             )
         labels = self.labels if self.labels is not None else classes or options
-        if not self.definition.compared(labels, classes):
+        compared, rules = self.definition.compared(labels, classes), list[Rule]()
+        if not compared:
             raise RuleError(f"{self} compares rows of the same true label, and there are no classes")
-        rules = []
         for attributes in self.attributes:
-            cells = _cells(attributes, groups, self)
-            self._check_level(cells, classes)
-            for rate in self.definition.compared(labels, classes):
-                rules += self._compare(rate, attributes, cells)
+            cells = self._list_cells(attributes, groups, classes)
+            for rate in compared:
+                rates = {cell: rate.given(**dict(zip(attributes, cell, strict=True))) for cell in cells}
+                pairs = [(cell, rate) for cell in cells]
+                if self.between == "groups":
+                    pairs = [(cell, rates[other]) for cell, other in itertools.permutations(cells, 2)]
+                for cell, there in pairs:
+                    here, level = rates[cell], self._level_of(cell, rate)
+                    if self.definition.ratio:
+                        rules.append(here >= level * there)
+                    elif self.between == "groups":  # the permutation holds the other side of the band
+                        rules.append(here - there <= level)
+                    else:
+                        rules += Band(here - there, level + Rate(())).expand((), {})
         return tuple(rules)
-
-    def _compare(self, rate: Rate, attributes: Attributes, cells: list[tuple]) -> Iterator[Rule]:
-        rates = {cell: rate.given(**dict(zip(attributes, cell, strict=True))) for cell in cells}
-        if self.between == "groups":
-            pairs = [(rates[s], rates[t], s) for s, t in itertools.permutations(cells, 2)]
-        else:
-            pairs = [(rates[s], rate, s) for s in cells]
-        for here, there, cell in pairs:
-            if self.definition.ratio:
-                yield here >= self._level_of(cell, rate) * there
-            elif self.between == "groups":  # the permutation holds the other side of the band
-                yield here - there <= self._level_of(cell, rate)
-            else:
-                yield from Band(here - there, self._level_of(cell, rate) + Rate(())).expand((), {})
 
     def _level_of(self, cell: tuple, rate: Rate) -> float:
         if not isinstance(self.level, tuple):
@@ -104,25 +100,36 @@ class Family:
         label = dict(rate.terms[0][0].conditions).get(LABEL)
         return levels[(group, label)] if (group, label) in levels else levels[group]
 
-    def _check_level(self, cells: list[tuple], classes: Sequence[Value]) -> None:
-        if not isinstance(self.level, tuple):
-            return
-        wanted = {_group_key(cell) for cell in cells}
-        finer = {(group, label) for group in wanted for label in self._true_labels(classes)}
-        given = set(dict(self.level))
-        if unknown := given - wanted - finer:
-            raise RuleError(f"{self}: a tolerance is given for {unknown}, but the groups are {wanted}")
-        missing = {
-            g for g in wanted - given if not finer or not all((g, y) in given for h, y in finer if h == g)
-        }
-        if missing:
-            raise RuleError(f"{self}: no tolerance is given for {missing}")
+    def _list_cells(self, attributes: Attributes, groups: Groups, classes: Sequence[Value]) -> list[tuple]:
+        """Return the groups of some attributes; raise unless there are several, each with a tolerance."""
+        for name in attributes:
+            if name not in groups:
+                raise RuleError(f"{self}: no group column {name!r}; the evidence has {sorted(groups)}")
+            if len(groups[name]) < 2:
+                raise RuleError(
+                    f"{self}: {name!r} has the single value {groups[name]}; there is nothing to compare"
+                )
+        cells = list(itertools.product(*(groups[name] for name in attributes)))
+        if isinstance(self.level, tuple):
+            # A tolerance is that of a group, or of a group and a true label that the family distinguishes.
+            rates = self.definition.compared(classes if self.labels is None else self.labels, classes)
+            events = [dict(rate.terms[0][0].conditions) for rate in rates]
+            labels = {event[LABEL] for event in events if LABEL in event}
+            wanted, given = {_group_key(cell) for cell in cells}, set(dict(self.level))
+            if unknown := given - wanted - {(group, label) for group in wanted for label in labels}:
+                raise RuleError(f"{self}: a tolerance is given for {unknown}, but the groups are {wanted}")
+            if missing := {
+                group
+                for group in wanted - given
+                if not labels or not all((group, label) in given for label in labels)
+            }:
+                raise RuleError(f"{self}: no tolerance is given for {missing}")
+        return cells
 
-    def _true_labels(self, classes: Sequence[Value]) -> set[Value]:
-        """Return the true labels that the family distinguishes."""
-        rates = self.definition.compared(classes if self.labels is None else self.labels, classes)
-        conditions = [dict(rate.terms[0][0].conditions) for rate in rates]
-        return {event[LABEL] for event in conditions if LABEL in event}
+    @property
+    def compares_quotients(self) -> bool:
+        """Whether its rules are differences of quotients, which are not linear."""
+        return self.definition.compares_quotients
 
     def atoms(self) -> Iterator[Atom]:
         """Yield examples of the rates used, enough to infer the kind of decisions."""
@@ -137,7 +144,9 @@ class Family:
         return self._format("level")
 
     def __str__(self) -> str:
-        return self._format(_format_level(self.level))
+        if not isinstance(self.level, tuple):
+            return self._format(format_number(self.level))
+        return self._format("{" + ", ".join(f"{k!r}: {format_number(v)}" for k, v in self.level) + "}")
 
     def _format(self, level: str) -> str:
         shown = [a[0] if len(a) == 1 else a for a in self.attributes]
@@ -164,6 +173,11 @@ class FamilyAtLevels(Family):
     common: tuple[tuple[float, ...], ...] = ()  # levels: for each partition, one for each label
 
     @property
+    def compares_quotients(self) -> bool:
+        """Whether its rules are differences of quotients: with levels, they are not."""
+        return False
+
+    @property
     def share(self) -> float:
         """Of the tolerance, on each side of the level."""
         return 0.5 if self.between == "groups" else 1.0
@@ -174,8 +188,7 @@ class FamilyAtLevels(Family):
         rules: list[Rule] = []
         rates = self.definition.compared(classes if self.labels is None else self.labels, classes)
         for attributes, levels in zip(self.attributes, self.common, strict=True):
-            cells = _cells(attributes, groups, self)
-            self._check_level(cells, classes)
+            cells = self._list_cells(attributes, groups, classes)
             for rate, level in zip(rates, levels, strict=True):
                 for cell in cells:
                     tol = self.share * self._level_of(cell, rate)
@@ -201,7 +214,6 @@ class FamilyDefinition(NamedTuple):
     phrase: str
     set_phrase: str = ""  # the same, where a decision is a set
     ratio: bool = False  # rate >= level * other rate; otherwise their difference is within the level
-    default_level: float | None = None
     default_between: Between = "overall"
     compares_quotients: bool = False  # whose differences are not linear
 
@@ -438,38 +450,38 @@ def coverage_parity(attributes: Any, *, tol: Any, between: Between = "overall") 
 
 
 def _family(name: str, attributes: Any, level: Any, between: Any, labels: Any) -> Family:
+    """Return a family of checked arguments."""
     if between not in ("overall", "groups"):
         raise RuleError(f"{name}: between must be 'overall' or 'groups', not {between!r}")
-    partitions = tuple(map(_partition, attributes if isinstance(attributes, list) else [attributes]))
+    partitions, word = list[Attributes](), FAMILIES[name].level_name
+    for part in attributes if isinstance(attributes, list) else [attributes]:
+        names = part if isinstance(part, tuple) else (part,)
+        if not names or not all(isinstance(one, str) and one not in (LABEL, DECISION) for one in names):
+            raise RuleError(
+                f"an attribute is a column name like 'sex', an intersection a tuple of them; got {part!r}"
+            )
+        if len(set(names)) < len(names):
+            raise RuleError(f"the intersection {names} names an attribute twice")
+        partitions.append(tuple(as_name(one, "an attribute") for one in names))
     if not partitions:
         raise RuleError(f"{name} needs at least one attribute")
-    family = Family(name, partitions, _level(name, level), between, _labels(name, labels))
-    if isinstance(family.level, tuple) and (len(partitions) > 1 or between == "groups"):
-        raise RuleError(
-            f"{name}: one tolerance per group goes with one attribute and between='overall'; "
-            "write one family per attribute"
-        )
-    return family
-
-
-def _partition(attributes: Any) -> Attributes:
-    names = attributes if isinstance(attributes, tuple) else (attributes,)
-    if not names or not all(isinstance(name, str) and name not in (LABEL, DECISION) for name in names):
-        raise RuleError(
-            f"an attribute is a column name like 'sex', an intersection a tuple of them; got {attributes!r}"
-        )
-    if len(set(names)) < len(names):
-        raise RuleError(f"the intersection {names} names an attribute twice")
-    return tuple(as_name(name, "an attribute") for name in names)
-
-
-def _level(name: str, level: Any) -> Tolerance:
-    word = FAMILIES[name].level_name
-    if isinstance(level, Mapping):
+    per_group = isinstance(level, Mapping)
+    if per_group:
         if not level:
             raise RuleError(f"{name}: {word} has no entries")
-        return tuple((_key(k), _fraction(v, f"{name}: {word}[{k!r}]", word)) for k, v in level.items())
-    return _fraction(level, f"{name}: {word}", word)
+        level = tuple((_key(k), _fraction(v, f"{name}: {word}[{k!r}]", word)) for k, v in level.items())
+    else:
+        level = _fraction(level, f"{name}: {word}", word)
+    if labels is not None:
+        if isinstance(labels, str) or not isinstance(labels, Sequence) or not labels:
+            raise RuleError(f"{name}: labels must be a list of classes, such as labels=['>50K']")
+        labels = tuple(as_scalar(label, "a label") for label in labels)
+    if per_group and (len(partitions) > 1 or between == "groups"):
+        raise RuleError(
+            f"{name}: one tolerance per group needs a single attribute and between='overall'; write one "
+            "family per attribute"
+        )
+    return Family(name, tuple(partitions), level, between, labels)
 
 
 def _fraction(value: Any, what: str, word: str) -> float:
@@ -484,33 +496,8 @@ def _key(key: Any) -> Any:
     return tuple(map(_key, key)) if isinstance(key, tuple) else as_scalar(key, "a group")
 
 
-def _labels(name: str, labels: Any) -> tuple[Value, ...] | None:
-    if labels is None:
-        return None
-    if isinstance(labels, str) or not isinstance(labels, Sequence) or not labels:
-        raise RuleError(f"{name}: labels must be a list of classes, such as labels=['>50K']")
-    return tuple(as_scalar(label, "a label") for label in labels)
-
-
-def _cells(attributes: Attributes, groups: Groups, family: Family) -> list[tuple]:
-    for name in attributes:
-        if name not in groups:
-            raise RuleError(f"{family}: there is no group column {name!r}; the evidence has {sorted(groups)}")
-        if len(groups[name]) < 2:
-            raise RuleError(
-                f"{family}: {name!r} has the single value {groups[name]}; there is nothing to compare"
-            )
-    return list(itertools.product(*(groups[name] for name in attributes)))
-
-
 def _group_key(cell: tuple) -> Any:
     return cell[0] if len(cell) == 1 else cell
-
-
-def _format_level(level: Tolerance) -> str:
-    if not isinstance(level, tuple):
-        return format_number(level)
-    return "{" + ", ".join(f"{k!r}: {format_number(v)}" for k, v in level) + "}"
 
 
 def _selected_by_label(labels: Sequence[Value], _: Sequence[Value]) -> list[Rate]:
@@ -543,7 +530,6 @@ FAMILIES: dict[str, FamilyDefinition] = {
             _DECISION,
             _MEMBERSHIP,
             ratio=True,
-            default_level=0.8,
             default_between="groups",
         ),
         FamilyDefinition(error_parity, lambda *_: [error()], "{who} is answered wrongly"),

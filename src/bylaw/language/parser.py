@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, NoReturn
 
 from bylaw.errors import RuleError, RuleSyntaxError
-from bylaw.language.expressions import DEFINITIONS, Band, Magnitude, Rate, Ratio, Rule, Worst, as_rate, worst
+from bylaw.language.expressions import DEFINITIONS, Band, Rate, Ratio, Rule, Worst, as_rate, worst
 from bylaw.language.families import FAMILIES, Family
 from bylaw.language.rates import ABBREVIATIONS
 
@@ -49,28 +49,14 @@ class Word(NamedTuple):
 
 def describe_words() -> list[Word]:
     """Return every word of the language, with its help."""
-    return [
-        Word(
-            name,
-            f"{name}({', '.join(inspect.signature(word).parameters)})",
-            _describe_word(word),
-            _find_kind(name),
-        )
-        for name, word in list_words().items()
-    ]
-
-
-def _describe_word(word: Callable[..., Any]) -> str:
-    """Return the first paragraph of a docstring without its verb."""
-    text = " ".join((word.__doc__ or "").partition("\n\n")[0].split()).removeprefix("Return ")
-    return text[:1].upper() + text[1:]
-
-
-def _find_kind(name: str) -> Literal["rate", "family", "objective"]:
-    if name in FAMILIES:
-        return "family"
-    is_rate = name in ABBREVIATIONS or (name in DEFINITIONS and DEFINITIONS[name].factors is None)
-    return "rate" if is_rate else "objective"
+    words = []
+    for name, word in list_words().items():
+        text = " ".join((word.__doc__ or "").partition("\n\n")[0].split()).removeprefix("Return ")
+        is_rate = name in ABBREVIATIONS or (name in DEFINITIONS and DEFINITIONS[name].factors is None)
+        kind = "family" if name in FAMILIES else "rate" if is_rate else "objective"
+        signature = f"{name}({', '.join(inspect.signature(word).parameters)})"
+        words.append(Word(name, signature, text[:1].upper() + text[1:], kind))
+    return words
 
 
 def parse(text: str) -> Rate | Ratio | Worst | Statement:
@@ -113,7 +99,10 @@ def parse(text: str) -> Rate | Ratio | Worst | Statement:
     except (RecursionError, MemoryError):
         raise RuleSyntaxError("nested too deeply for a rule", text[:60]) from None
     try:
-        value = _Reader(text.strip()).statement(tree.body)
+        reader = _Reader(text.strip())
+        value = reader.read(tree.body)
+        if isinstance(value, int | float) and not isinstance(value, bool):  # a number alone is a rate
+            value = reader.call(tree.body, as_rate, value)
     except RecursionError:
         raise RuleSyntaxError("nested too deeply for a rule", text[:60]) from None
     if not isinstance(value, Rate | Ratio | Rule | Band | Family | Worst):
@@ -130,12 +119,6 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self.text = text
 
-    def statement(self, node: ast.expr) -> Any:
-        """Return the statement of the whole text; a number alone is a rate."""
-        value = self.read(node)
-        constant = isinstance(value, int | float) and not isinstance(value, bool)
-        return self._call(node, as_rate, value) if constant else value
-
     def read(self, node: ast.expr) -> Any:
         match node:
             case ast.Constant():
@@ -147,7 +130,7 @@ class _Reader:
             case ast.BinOp(left=left, op=op, right=right):
                 return self._apply(node, op, left, right)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return self._call(node, operator.neg, self.read(operand))
+                return self.call(node, operator.neg, self.read(operand))
             case ast.Call():
                 return self._read_call(node)
             case ast.Name(id=word) if word in list_words():
@@ -157,9 +140,15 @@ class _Reader:
     def _read_call(self, node: ast.Call) -> Any:
         match node.func:
             case ast.Name(id="abs"):
-                return self._read_abs(node)
+                rate = self.read(node.args[0]) if len(node.args) == 1 and not node.keywords else None
+                if not isinstance(rate, Rate):
+                    self._refuse(node, "abs() takes one rate")
+                return abs(rate)
             case ast.Name(id="worst"):
-                return self._read_worst(node)
+                keywords = self._keywords(node)
+                if len(node.args) != 1 or keywords.keys() != {"by"}:
+                    self._refuse(node, "write worst(rate, by='race'), with one rate and the groups")
+                return self.call(node, worst, self.read(node.args[0]), **keywords)
             case ast.Name(id=word):
                 words = list_words()
                 if word not in words:
@@ -172,27 +161,13 @@ class _Reader:
                     signature.bind(*args, **keywords)
                 except TypeError as problem:
                     self._refuse(node, f"{word}({', '.join(signature.parameters)}): {problem}")
-                return self._call(node, words[word], *args, **keywords)
+                return self.call(node, words[word], *args, **keywords)
             case ast.Attribute(value=value, attr="given") if not node.args:
                 rate = self.read(value)
                 if not isinstance(rate, Rate | Ratio):
                     self._refuse(node, "given() belongs to a rate")
-                return self._call(node, rate.given, **self._keywords(node))
+                return self.call(node, rate.given, **self._keywords(node))
         self._refuse(node, "only rates, families, abs() and .given() can be called")
-
-    def _read_abs(self, node: ast.Call) -> Magnitude:
-        if len(node.args) != 1 or node.keywords:
-            self._refuse(node, "abs() takes one rate")
-        rate = self.read(node.args[0])
-        if not isinstance(rate, Rate):
-            self._refuse(node, "abs() takes one rate")
-        return abs(rate)
-
-    def _read_worst(self, node: ast.Call) -> Worst:
-        keywords = self._keywords(node)
-        if len(node.args) != 1 or keywords.keys() != {"by"}:
-            self._refuse(node, "write worst(rate, by='race'), with one rate and the groups")
-        return self._call(node, worst, self.read(node.args[0]), **keywords)
 
     def _apply(self, node: ast.expr, op: ast.AST, left: ast.expr, right: ast.expr) -> Any:
         if type(op) not in _OPERATORS:
@@ -203,7 +178,7 @@ class _Reader:
                 self._refuse(side, "worst() is what is minimised, alone: it makes no rule and no sum")
             if isinstance(value, str | bool) or value is None:
                 self._refuse(side, "a rate or a number is needed here")
-        return self._call(node, _OPERATORS[type(op)], a, b)
+        return self.call(node, _OPERATORS[type(op)], a, b)
 
     def _keywords(self, node: ast.Call) -> dict[str, Any]:
         keywords: dict[str, Any] = {}
@@ -230,22 +205,20 @@ class _Reader:
             case ast.Tuple(elts=items):
                 return tuple(self._literal(item) for item in items)
             case ast.Dict(keys=keys, values=values):
-                return self._dict(node, keys, values)
+                refuse = self._refuse
+                plain = [self._literal(key) if key else refuse(node, "** has no place here") for key in keys]
+                try:
+                    repeated = len(set(plain)) < len(plain)
+                except TypeError:
+                    refuse(node, "a key is a plain value or a tuple of them")
+                if repeated:
+                    refuse(node, "a key is given twice")
+                return dict(zip(plain, map(self._literal, values), strict=True))
         if isinstance(node, ast.Name):
             self._refuse(node, f"text is written in quotes: {node.id!r}")
         self._refuse(node, "only plain values are admitted here: text, numbers, lists, dicts")
 
-    def _dict(self, node: ast.Dict, keys: list[ast.expr | None], values: list[ast.expr]) -> dict[Any, Any]:
-        plain = [self._literal(key) if key else self._refuse(node, "** has no place here") for key in keys]
-        try:
-            repeated = len(set(plain)) < len(plain)
-        except TypeError:
-            self._refuse(node, "a key is a plain value or a tuple of them")
-        if repeated:
-            self._refuse(node, "a key is given twice")
-        return dict(zip(plain, map(self._literal, values), strict=True))
-
-    def _call(self, node: ast.expr, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def call(self, node: ast.expr, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call an operation on rates; its errors get a place in the text."""
         try:
             return function(*args, **kwargs)

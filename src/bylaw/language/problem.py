@@ -58,7 +58,7 @@ class Problem:
         a rate such as `error()` or `1 - f1("fraud")`, a ratio of two rates, `worst(rate, by=...)`, or a
         text that states one.
     rules : Rule, Band, Family, str, or list of these
-        rules and families, or their texts; None is no rule.
+        rules and families, or their texts; None for no rules.
     classes : list, optional
         the labels, if they should be checked against the evidence's.
     decisions : {"auto", "labels", "reject", "sets"} or list
@@ -103,15 +103,27 @@ class Problem:
         decisions: Kind | Literal["auto"] | Sequence[Any] = "auto",
         reject: Any = "reject",
     ) -> None:
+        objective = parse(minimize) if isinstance(minimize, str) else minimize
+        if not isinstance(objective, Rate | Ratio | Worst) or not objective.terms:
+            raise RuleError(f"minimize must be a rate such as error(), or worst(rate, by=), not {minimize!r}")
         if isinstance(rules, Rule | Band | Family | str):
             rules = [rules]
         if rules is not None and not isinstance(rules, Iterable):
             raise RuleError(f"rules takes a rule, a family, a text or a list of these, not {rules!r}")
+        statements = []
+        for i, rule in enumerate(() if rules is None else rules):
+            statement = parse(rule) if isinstance(rule, str) else rule
+            if isinstance(statement, bool):
+                raise RuleError(f"rules[{i}] is {statement}: == makes no rule; write abs(rate - value) <= 0")
+            if not isinstance(statement, Rule | Band | Family):
+                raise RuleError(
+                    f"rules[{i}] is {rule!r}, not a rule; write one such as rejected() <= 0.1, "
+                    "or a family such as demographic_parity('sex', tol=0.02)"
+                )
+            statements.append(statement)
         set_field = object.__setattr__
-        set_field(self, "minimize", _objective(minimize))
-        set_field(
-            self, "rules", tuple(_statement(i, rule) for i, rule in enumerate(() if rules is None else rules))
-        )
+        set_field(self, "minimize", objective)
+        set_field(self, "rules", tuple(statements))
         set_field(
             self, "classes", None if classes is None else tuple(as_scalar(c, "a class") for c in classes)
         )
@@ -181,6 +193,12 @@ class Problem:
         """Whether what is minimised is the rate of the worst group."""
         return isinstance(self.minimize, Worst)
 
+    @property
+    def is_linear(self) -> bool:
+        """Whether the objective and every rule are linear once ratios are multiplied out."""
+        compares = any(isinstance(rule, Family) and rule.compares_quotients for rule in self.rules)
+        return self.minimize.is_linear and not compares
+
     def _atoms(self) -> list[Atom]:
         return [atom for atom, _ in self.minimize.terms] + [a for rule in self.rules for a in rule.atoms()]
 
@@ -191,7 +209,21 @@ class Problem:
                 f"the problem is about the classes {list(self.classes)}, the evidence {list(classes)}"
             )
         if not isinstance(self.decisions, str):
-            return self._list_space(self.decisions, classes, options)
+            # Listed decisions: those that are not classes are options.
+            if left_out := [label for label in classes if label not in self.decisions]:
+                raise RuleError(
+                    f"decisions lists {list(self.decisions)} without the class {left_out[0]!r}; list all of "
+                    f"{list(classes)}. To never decide {left_out[0]!r}, add the rule "
+                    f"selected({left_out[0]!r}) <= 0"
+                )
+            stated = self.list_options(classes)
+            if options and stated != options:
+                raise RuleError(
+                    f"decisions has the options {list(stated)}, in this order; the evidence has "
+                    f"{list(options)}"
+                )
+            kind = OptionSpace.kind if stated else LabelSpace.kind
+            return make_action_space(kind, classes, self.reject, stated)
         if options and self.decisions not in ("auto", RejectSpace.kind):
             raise RuleError(
                 f"decisions={self.decisions!r} has no room for the evidence's options {list(options)}: leave "
@@ -204,24 +236,6 @@ class Problem:
         """Return the listed decisions that are not classes."""
         listed = () if isinstance(self.decisions, str) else self.decisions
         return tuple(action for action in listed if action not in classes)
-
-    def _list_space(
-        self, decisions: tuple[Value, ...], classes: tuple[Value, ...], options: tuple[Value, ...]
-    ) -> ActionSpace:
-        """Return the action space of listed decisions, of which those that are not classes are options."""
-        if left_out := [label for label in classes if label not in decisions]:
-            raise RuleError(
-                f"decisions lists {list(decisions)} without the class {left_out[0]!r}; list all of "
-                f"{list(classes)}. To never decide {left_out[0]!r}, add the rule "
-                f"selected({left_out[0]!r}) <= 0"
-            )
-        stated = self.list_options(classes)
-        if options and stated != options:
-            raise RuleError(
-                f"decisions has the options {list(stated)}, in this order; the evidence has {list(options)}"
-            )
-        kind = OptionSpace.kind if stated else LabelSpace.kind
-        return make_action_space(kind, classes, self.reject, stated)
 
     def find(self, statement: Statement | str) -> int:
         """Return the place of a rule or family, given as itself or as text, among the problem's."""
@@ -289,22 +303,3 @@ def _list_decisions(decisions: Any) -> tuple[Value, ...]:
     if len(listed) < 2:
         raise RuleError(f"decisions lists {list(listed)}: there is nothing to decide; list two or more")
     return listed
-
-
-def _objective(minimize: Any) -> Objective:
-    objective = parse(minimize) if isinstance(minimize, str) else minimize
-    if not isinstance(objective, Rate | Ratio | Worst) or not objective.terms:
-        raise RuleError(f"minimize must be a rate such as error(), or worst(rate, by=), not {minimize!r}")
-    return objective
-
-
-def _statement(position: int, rule: Any) -> Statement:
-    statement = parse(rule) if isinstance(rule, str) else rule
-    if isinstance(statement, bool):
-        raise RuleError(f"rules[{position}] is {statement}: == makes no rule; write abs(rate - value) <= 0")
-    if not isinstance(statement, Rule | Band | Family):
-        raise RuleError(
-            f"rules[{position}] is {rule!r}, not a rule; write one such as rejected() <= 0.1, "
-            "or a family such as demographic_parity('sex', tol=0.02)"
-        )
-    return statement

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 from bylaw._base.typing import Value
 from bylaw._base.validation import as_name, as_scalar, check_number
@@ -23,7 +22,6 @@ from bylaw.language.expressions import (
     shorten,
 )
 
-_ANY = (LabelSpace, OptionSpace, SetSpace)
 _SINGLE = (LabelSpace, OptionSpace)
 
 
@@ -33,75 +31,15 @@ def make_rate(name: str, *arguments: Any, function: Callable[..., Any] | None = 
 
 
 def define_rate(
-    constructor: Callable[..., Rate],
-    *,
-    spaces: tuple[type[ActionSpace], ...] = _ANY,
-    instead: str = "",
-    implies: type[ActionSpace] | Callable[..., type[ActionSpace] | None] | None = None,
-    probability: bool = True,
-    reads: Literal["reference", "cost"] | None = None,
-    phrase: str = "",
-    set_phrase: str = "",
-    saving: str = "",
-    part_phrases: Mapping[str, str] = MappingProxyType({}),
-    decided: Callable[..., Value] | None = None,
-    whole: Callable[..., Meaning] | None = None,
-    derived: Callable[[Sequence[Value]], Rate] | None = None,
-    factors: Callable[[Sequence[Value]], list[Rate]] | None = None,
+    constructor: Callable[..., Rate], **properties: Any
 ) -> Callable[[Callable[..., Meaning]], Callable[..., Meaning]]:
-    """Register the meaning of a rate: all that the parser, the compiler, audits and reports know of it.
+    """Register the meaning of a rate under the name of its public function.
 
-    Parameters
-    ----------
-    constructor
-        the public function, whose name is the word.
-    spaces
-        the action spaces for which the rate makes sense; `instead` states what to use for the others.
-    implies
-        the action space of a problem that uses the rate, or a function of the rate's arguments.
-    probability
-        whether values are always within [0, 1].
-    reads
-        "reference" or "cost": what the first argument names in the evidence.
-    phrase
-        in a report, completes "the share of cases that ..."; a noun such as "the average cost", if it is no
-        probability. {0} is the first argument. `set_phrase` is the same where a decision is a set.
-    saving
-        what a lower rate saves, as in "0.2 points of error".
-    part_phrases
-        for each rate, by name, that counts the cases of this one among others: completes "of cases that get
-        an answer, at most 5 % ...", the wording of a rule that bounds this rate by a share of the other.
-    decided
-        of the arguments: the decision that the rate is given by itself, which makes it a quotient.
-    whole
-        of a quotient by anything else, what it divides by; like the meaning, that of the part.
-    derived
-        of the classes: the rates that it is made of, which are its meaning.
-    factors
-        of the classes: the rates that it is the geometric mean of.
+    The properties are the other fields of `Definition`.
     """
 
-    def implied(*arguments: Any) -> type[ActionSpace] | None:
-        return implies if implies is None or isinstance(implies, type) else implies(*arguments)
-
     def register(meaning: Callable[..., Meaning]) -> Callable[..., Meaning]:
-        DEFINITIONS[constructor.__name__] = Definition(
-            constructor,
-            meaning,
-            spaces,
-            implied,
-            instead,
-            probability,
-            reads,
-            phrase,
-            set_phrase,
-            saving,
-            part_phrases,
-            decided,
-            whole,
-            derived,
-            factors,
-        )
+        DEFINITIONS[constructor.__name__] = Definition(constructor, meaning, **properties)
         return meaning
 
     return register
@@ -165,7 +103,7 @@ def rejected() -> Rate:
 def _rejected(*, space: ActionSpace) -> Meaning:
     if space.reject_position is None:
         raise RuleError(
-            f"rejected(): there is no {space.reject!r} among the options {list(space.options)}; list it in "
+            f"rejected(): no {space.reject!r} among the options {list(space.options)}; list it in "
             "decisions, or use selected(option)"
         )
     return Meaning([Term(space.reject, 1.0)])
@@ -226,7 +164,7 @@ def _selected(label: Value, *, space: ActionSpace) -> Meaning:
     if label not in space.classes and label not in options:
         beside = f" and the options {list(options)}" if options else ""
         raise RuleError(
-            f"selected({label!r}): there is no such class; the classes are {list(space.classes)}{beside}"
+            f"selected({label!r}): no such class; the classes are {list(space.classes)}{beside}"
             f"{_hint_at_type(label, space)}. For rejections use rejected()"
         )
     return Meaning([Term(label, 1.0)])
@@ -349,10 +287,6 @@ def balanced_error() -> Rate:
     return make_rate("balanced_error")
 
 
-def _average_errors(classes: Sequence[Value]) -> Rate:
-    return sum((error().given(label=label) for label in classes), Rate(())) / len(classes)
-
-
 def g_mean() -> Rate:
     """Return the geometric mean of the recalls of all classes.
 
@@ -370,10 +304,6 @@ def g_mean() -> Rate:
     return make_rate("g_mean")
 
 
-def _list_recalls(classes: Sequence[Value]) -> list[Rate]:
-    return [recall(label) for label in classes]
-
-
 @define_rate(
     balanced_error,
     spaces=_SINGLE,
@@ -381,14 +311,14 @@ def _list_recalls(classes: Sequence[Value]) -> list[Rate]:
     phrase="the average over the classes of the share of cases that are answered wrongly",
     probability=False,
     saving="of balanced error",
-    derived=_average_errors,
+    derived=lambda classes: sum((error().given(label=y) for y in classes), Rate(())) / len(classes),
 )
 @define_rate(
     g_mean,
     spaces=_SINGLE,
     probability=False,
     phrase="the geometric mean of the recalls of all classes",
-    factors=_list_recalls,
+    factors=lambda classes: [recall(label) for label in classes],
 )
 def _made_of_others(*, space: ActionSpace) -> Meaning:
     """They are compiled as the rates that they are made of."""
@@ -628,7 +558,7 @@ def _check_classes(space: ActionSpace, rate: str) -> None:
 def _check_class(word: str, label: Value, space: ActionSpace) -> None:
     if label not in space.classes:
         raise RuleError(
-            f"{word}({label!r}): there is no such class; the classes are {shorten(space.classes)}"
+            f"{word}({label!r}): no such class; the classes are {shorten(space.classes)}"
             f"{_hint_at_type(label, space)}"
         )
 

@@ -31,7 +31,6 @@ from bylaw.language.expressions import (
     Rate,
     Ratio,
     ReferenceColumn,
-    Rule,
     Source,
     Worst,
     format_conditions,
@@ -122,13 +121,12 @@ class FeatureMap:
 
 def _admit_group(name: str, fitted: Attribute, evidence: RowData) -> Group:
     """Return the group with the values of the fit, some of which may be missing in a batch."""
-    remedy = Remedy("pass_groups" if fitted.known else "pass_group_probabilities", name)
-    if name not in evidence.groups:
-        raise EvidenceError(f"the policy needs {name!r} to decide", remedy)
-    group = evidence.groups[name]
-    if group.known != fitted.known:
+    group = evidence.groups.get(name)
+    if group is None or group.known != fitted.known:
         was = "values" if fitted.known else "probabilities"
-        raise EvidenceError(f"the policy was fitted with {was} of {name!r}", remedy)
+        message = f"was fitted with {was} of {name!r}" if group else f"needs {name!r} to decide"
+        remedy = Remedy("pass_groups" if fitted.known else "pass_group_probabilities", name)
+        raise EvidenceError(f"the policy {message}", remedy)
     if isinstance(group, KnownGroup):
         return admit_values(name, group, fitted.values)
     _refuse_unseen_values(name, group, fitted.values)
@@ -341,13 +339,6 @@ def measure_wholes(form: LinearForm, moments: Floats) -> Floats:
         if quotients:
             wholes[j] = measure_moments(form, Rate(((quotients[0].whole, 1.0),)), moments)
     return wholes
-
-
-def list_denominators(rule: Rule) -> list[Rate]:
-    """Return what the ratios in a rule divide by: b in a >= 0.8 * b, or the denominators of quotients."""
-    if rule.factor is not None:
-        return [rule.factor]
-    return [Rate(((event.whole, 1.0),)) for event in rule.excess.by_event() if event.whole is not None]
 
 
 @dataclass(frozen=True)

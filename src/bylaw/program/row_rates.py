@@ -36,7 +36,6 @@ from bylaw.program.linear_form import (
     add_label,
     compile_problem,
     evaluate_cost,
-    list_denominators,
     measure_frequency,
 )
 from bylaw.rows.evidence import Evidence, Limits, RowData
@@ -91,7 +90,7 @@ def count_denominator(rule: Rule, rows: RowData, probabilities: Floats, space: A
 
     It is infinite for a rule without ratios; at zero, the ratio is 0/0.
     """
-    amounts = (compute_event_amounts(one, rows, probabilities, space) for one in list_denominators(rule))
+    amounts = (compute_event_amounts(one, rows, probabilities, space) for one in rule.denominators)
     shares = (float(np.average(amount, weights=rows.weights)) for amount in amounts)
     return len(rows) * min(shares, default=math.inf)
 

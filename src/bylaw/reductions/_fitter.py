@@ -35,7 +35,7 @@ from bylaw.reductions._conflicts import (
     measure_slack,
 )
 from bylaw.reductions._deterministic import CONSTANT, harden, make_hard_policy
-from bylaw.reductions._linearize import compares_quotients, needs_linearization, solve_linearized
+from bylaw.reductions._linearize import compares_quotients, solve_linearized
 from bylaw.reductions._objectives import WarmSolver
 from bylaw.reductions._observe import RAREST, CorrectedSolution, Correction, Restate, as_stated
 from bylaw.reductions._policies import (
@@ -95,7 +95,7 @@ class Linearized:
     """An objective or rules that are not linear: a linear problem around its solution."""
 
     def applies(self, task: Task, fitter: Fitter) -> bool:
-        return needs_linearization(task.problem)
+        return not task.problem.is_linear
 
     def fit(self, task: Task, fitter: Fitter, rest: Callable[[Task], Policy]) -> Policy:
         warm = WarmSolver(fitter.evidence, FullBatch(), fitter.beta, fitter.tol)
@@ -361,7 +361,7 @@ def _raise_conflict(correction: Correction, found: CorrectedSolution) -> None:
 
 def _refuse_scanned_rows(problem: Problem) -> None:
     """Raise if a problem takes many passes over rows that are not in memory."""
-    if problem.of_worst_group or needs_linearization(problem):
+    if problem.of_worst_group or not problem.is_linear:
         linear = problem.minimize.is_linear and not problem.of_worst_group
         rule = next(filter(compares_quotients, problem.rules), None)
         what = str(rule) if linear else f"minimize={problem.minimize}"

@@ -51,11 +51,6 @@ _REPEATS = 4  # of solutions as observed, around the last one
 _MISSED = 1e-4  # a difference of quotients beyond its bound by more is missed
 
 
-def needs_linearization(problem: Problem) -> bool:
-    """Return whether the objective or a rule is not linear after multiplication."""
-    return not problem.minimize.is_linear or any(map(compares_quotients, problem.rules))
-
-
 def solve_linearized(
     problem: Problem, warm: WarmSolver, solve: Callable[[Problem], Policy], observed: RowData | None
 ) -> Policy:
@@ -169,9 +164,8 @@ def linearize(problem: Problem, warm: WarmSolver) -> Solved:
 
 
 def compares_quotients(statement: object) -> bool:
-    if not isinstance(statement, Family) or isinstance(statement, FamilyAtLevels):
-        return False
-    return statement.definition.compares_quotients
+    """Return whether a statement is a family that compares quotients, without levels."""
+    return isinstance(statement, Family) and statement.compares_quotients
 
 
 class _Level(NamedTuple):

@@ -20,7 +20,7 @@ from bylaw.language.expressions import LABEL, Rate, Rule, Worst, format_conditio
 from bylaw.language.problem import ExpandedRule, Problem
 from bylaw.policy.policy import Policy
 from bylaw.program.dual import RuleExcesses
-from bylaw.program.linear_form import LinearForm, compile_problem, list_denominators
+from bylaw.program.linear_form import LinearForm, compile_problem
 from bylaw.program.row_rates import count_denominator, has_rows, measure_rate
 from bylaw.program.solution import FittedRates, Solution, Status
 from bylaw.reductions._observe import CHANCE, FEW_ROWS, LEAST_CHANCE, CorrectedSolution, Correction
@@ -205,7 +205,7 @@ def mark_vacuous_rules(policy: Policy, fitter: Fitter) -> Policy:
 
 def _divides_by_decisions(rule: Rule, policy: Policy) -> bool:
     """Return whether a rule is on a ratio whose denominator counts decisions."""
-    atoms = [atom for rate in list_denominators(rule) for atom, _ in rate.terms]
+    atoms = [atom for rate in rule.denominators for atom, _ in rate.terms]
     terms = [term for atom in atoms for term in atom.meaning(policy.action_space).terms]
     return bool(terms) and all(term.label is None and term.source is None for term in terms)
 
@@ -218,7 +218,7 @@ def _describe_vacuous(one: ExpandedRule, policy: Policy, fitter: Fitter) -> str:
         return policy.expected(minimize, rows, probabilities=policy.probabilities(fitter.evidence))
 
     zeros = []
-    for atom in (atom for rate in list_denominators(one.rule) for atom, _ in rate.terms):
+    for atom in (atom for rate in one.rule.denominators for atom, _ in rate.terms):
         among = f" among rows with {format_conditions(atom.conditions)}" if atom.conditions else ""
         never = f"{atom.decided!r} is never decided{among}"
         zeros.append(f"{atom} is zero" if atom.decided is None else never)

@@ -8,31 +8,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bylaw._base.typing import Floats
 from bylaw.language.action_space import ActionSpace, LabelSpace, OptionSpace, RejectSpace, SetSpace
-from bylaw.language.expressions import LABEL, Atom, Objective, Rate
+from bylaw.language.expressions import LABEL, Objective, Rate
 from bylaw.language.rates import accepted, error, miscoverage, rejected, size
 from bylaw.program.row_rates import measure_rate
 from bylaw.testing import is_observed
-from bylaw.view.numbers import format_amount, format_percent, round_number, shorten
+from bylaw.view.numbers import capitalize, format_amount, format_percent, round_number, shorten
 from bylaw.view.sentences import describe_rate, find_unit
 
 if TYPE_CHECKING:
     from bylaw.report.rows import ReportRows
 
 _LONGEST_TITLE, _LONGEST_CELL = 60, 24  # characters of an action in a title, and in a cell of a table
-
-
-class Figure(NamedTuple):
-    """One number of the summary."""
-
-    name: str
-    number: str
-    remark: str
 
 
 @dataclass(frozen=True)
@@ -49,12 +41,13 @@ class ActionWords:
     more_mistakes: str  # completed by "in 2 groups: ..."
     change: str  # when a decision counts as changed
     changes: str  # how many have changed, {share}
-    describe_mistakes: Callable[[ReportRows, str], str]  # of the rows, and how errors were measured
-    list_figures: Callable[[ReportRows], list[Figure]]
+    changed_figure: tuple[str, str]  # name and remark of the number of changes in the summary
     compute_changes: Callable[[Floats, Floats], Floats]  # of your model and of probabilities, to (n_rows,)
     glossary: str = ""  # explains a word of its own
     withheld: Rate | None = None  # the share of cases without an answer, which count as no error
     withheld_name: str = ""  # the name of these cases
+    withheld_remark: str = ""  # what they get
+    mean_size: Rate | None = None  # the average number of labels of a decision, if it varies
     cost_note: str = ""  # a remark wherever errors are shown
     list_gaps: Callable[[ReportRows], list[str]] = lambda _: []  # what no rule guarantees
 
@@ -83,9 +76,18 @@ def name_action(space: ActionSpace, position: int) -> str:
 
 def describe_cost(rows: ReportRows, measured: str) -> str:
     """Return the objective and mistakes: with your model, without rules and with rules."""
-    policy, mistakes = rows.policy, rows.words.describe_mistakes(rows, measured)
+    policy, words, mistakes = rows.policy, rows.words, ""
+    if words.mean_size is not None:
+        costs, mean = rows.compare(miscoverage()), round_number(rows.measure(words.mean_size))
+        mistakes = (
+            f"The sets miss the true label of {format_percent(costs.policy)} of the cases ({measured}) and "
+            f"contain {mean} {'label' if mean == '1' else 'labels'} on average; your model, with its single "
+            f"best label, misses {format_percent(costs.model)}."
+        )
+    elif words.mistake is not None:
+        mistakes = _describe_errors(rows, measured)
     minimize, space = policy.problem.minimize, policy.action_space
-    if str(minimize) == str(rows.words.mistake):
+    if str(minimize) == str(words.mistake):
         return mistakes
     how = measured if is_observed(minimize, rows.seen, space) else "as predicted"
     costs = rows.compare(minimize).describe(
@@ -95,13 +97,34 @@ def describe_cost(rows: ReportRows, measured: str) -> str:
     return f"The objective, {objective}, is {costs} ({how}). {mistakes}".rstrip()
 
 
-def list_figures(rows: ReportRows) -> list[Figure]:
-    """Return the numbers of the summary: the objective, unless it is mistakes; mistakes; and changes."""
-    figures, minimize = rows.words.list_figures(rows), rows.policy.problem.minimize
-    if str(minimize) == str(rows.words.mistake):
-        return figures
-    name = describe_rate(minimize, rows.policy.action_space.kind).rstrip(",")
-    return [_compare_rate("Objective", minimize, rows, f"{shorten(name, _LONGEST_TITLE)}: "), *figures]
+def list_figures(rows: ReportRows) -> list[tuple[str, str, str]]:
+    """Return the numbers of the summary, each with its name and a remark.
+
+    They are the objective, unless it is mistakes; mistakes; cases without an answer; and changes.
+    """
+    words, minimize, figures = rows.words, rows.policy.problem.minimize, []
+    compared: list[tuple[str, Objective, str]] = []
+    if words.mistake is not None:
+        compared.append((words.mistake_name, words.mistake, ""))
+    if str(minimize) != str(words.mistake):
+        name = describe_rate(minimize, rows.policy.action_space.kind).rstrip(",")
+        compared.insert(0, ("Objective", minimize, f"{shorten(name, _LONGEST_TITLE)}: "))
+    for name, rate, about in compared:
+        costs, rules = rows.compare(rate), rows.policy.problem.rules
+        model, without, after = (format_amount(cost, find_unit(rate)) for cost in costs)
+        unruled = f"; {without} without rules" if rules and not math.isnan(costs.without_rules) else ""
+        counted = ""
+        if rate is words.mistake and words.withheld is not None:
+            counted = f"; those {words.withheld_name} count as no error"
+        remark = f"{about}your model → with {'rules' if rules else 'this policy'}{unruled}{counted}"
+        figures.append((name, f"{model} → {after}", remark))
+    if words.withheld is not None:
+        share = format_percent(rows.measure(words.withheld))
+        figures.append((capitalize(words.withheld_name), share, words.withheld_remark))
+    if words.mean_size is not None:
+        figures.append(("Labels in a set", round_number(rows.measure(words.mean_size)), "on average"))
+    name, remark = words.changed_figure
+    return [*figures, (name, format_percent(rows.compute_changed_share(rows.all_rows)), remark)]
 
 
 def _describe_errors(rows: ReportRows, measured: str) -> str:
@@ -132,83 +155,21 @@ def _describe_errors(rows: ReportRows, measured: str) -> str:
     )
 
 
-def _describe_sets(rows: ReportRows, measured: str) -> str:
-    costs, mean = rows.compare(miscoverage()), round_number(rows.measure(size()))
-    return (
-        f"The sets miss the true label of {format_percent(costs.policy)} of the cases ({measured}) and "
-        f"contain {mean} {'label' if mean == '1' else 'labels'} on average; your model, with its single best "
-        f"label, misses {format_percent(costs.model)}."
-    )
-
-
-def _list_answer_figures(rows: ReportRows) -> list[Figure]:
-    return [_compare_rate("Wrong answers", error(), rows), _count_changes(rows)]
-
-
-def _list_fewer_answers(rows: ReportRows, name: str, remark: str) -> list[Figure]:
-    """Return mistakes, the cases without an answer, which count as no mistake, and changes."""
-    mistakes, changed = _list_answer_figures(rows)
-    words = rows.words
-    assert words.withheld is not None
-    counted = f"{mistakes.remark}; those {words.withheld_name} count as no error"
-    share = format_percent(rows.measure(words.withheld))
-    return [mistakes._replace(remark=counted), Figure(name, share, remark), changed]
-
-
-def _list_set_figures(rows: ReportRows) -> list[Figure]:
-    return [
-        _compare_rate("True label missed", miscoverage(), rows),
-        Figure("Labels in a set", round_number(rows.measure(size())), "on average"),
-        _count_changes(rows, "Sets changed", "not just the best label of your model"),
-    ]
-
-
-def _count_changes(
-    rows: ReportRows, name: str = "Decisions changed", remark: str = "compared with your model"
-) -> Figure:
-    return Figure(name, format_percent(rows.compute_changed_share(rows.all_rows)), remark)
-
-
-def _compare_rate(name: str, rate: Objective, rows: ReportRows, about: str = "") -> Figure:
-    """Return a rate with your model and with rules, and without rules below it."""
-    costs, rules = rows.compare(rate), rows.policy.problem.rules
-    model, without, after = (format_amount(cost, find_unit(rate)) for cost in costs)
-    unruled = f"; {without} without rules" if rules and not math.isnan(costs.without_rules) else ""
-    remark = f"{about}your model → with {'rules' if rules else 'this policy'}{unruled}"
-    return Figure(name, f"{model} → {after}", remark)
-
-
-def _compute_other_answers(model: Floats, probabilities: Floats) -> Floats:
-    """Return the probability of another action than your model's."""
-    return 1.0 - (model * probabilities).sum(axis=1)
-
-
-def _compute_other_sets(model: Floats, probabilities: Floats) -> Floats:
-    """Return the probability of another set than the one with your model's label alone."""
-    return 1.0 - np.where(model > 0, probabilities, 1.0 - probabilities).prod(axis=1)
-
-
 def _list_referral_gaps(rows: ReportRows) -> list[str]:
     """Return a remark if no rule compares referrals of groups."""
     space = rows.policy.action_space
-    expanded = rows.policy.problem.expand(rows.seen.classes, rows.seen.group_values, space.options)
-    atoms = [atom for one in expanded for atom in one.rule.atoms()]
-    compared = [atom for atom in atoms if any(name != LABEL for name, _ in atom.conditions)]
-    if any(_is_about_referral(atom, space) for atom in compared):
-        return []
+    for one in rows.policy.problem.expand(rows.seen.classes, rows.seen.group_values, space.options):
+        for atom in one.rule.atoms():
+            # A rate is about referrals if it depends on whether a case is referred, and on nothing else.
+            terms, paid = atom.meaning(space).terms, dict.fromkeys(space.actions, 0.0)
+            for term in terms:
+                paid[term.action] += term.coefficient
+            answers = {paid[label] for label in space.classes}
+            depends = any(term.label is not None or term.source is not None for term in terms)
+            is_about_referral = not depends and len(answers) == 1 and paid[space.reject] not in answers
+            if is_about_referral and any(name != LABEL for name, _ in atom.conditions):
+                return []
     return ["That groups are referred equally often: no rule here compares referrals by group."]
-
-
-def _is_about_referral(atom: Atom, space: ActionSpace) -> bool:
-    """Return whether a rate depends on whether a case is referred, and on nothing else."""
-    terms = atom.meaning(space).terms
-    if any(term.label is not None or term.source is not None for term in terms):
-        return False
-    paid = dict.fromkeys(space.actions, 0.0)
-    for term in terms:
-        paid[term.action] += term.coefficient
-    answers = {paid[label] for label in space.classes}
-    return len(answers) == 1 and paid[space.reject] not in answers
 
 
 _ANSWERS = ActionWords(
@@ -222,9 +183,8 @@ _ANSWERS = ActionWords(
     more_mistakes="wrong answers rise",
     change="A decision counts as changed if it is not that of your model.",
     changes="In {share} of the cases the decision is not that of your model",
-    describe_mistakes=_describe_errors,
-    list_figures=_list_answer_figures,
-    compute_changes=_compute_other_answers,
+    changed_figure=("Decisions changed", "compared with your model"),
+    compute_changes=lambda model, chances: 1.0 - (model * chances).sum(axis=1),  # another action
 )
 _REFERRALS = replace(
     _ANSWERS,
@@ -233,7 +193,7 @@ _REFERRALS = replace(
     cost_note="A case that is referred counts as no error.",
     withheld=rejected(),
     withheld_name="referred",
-    list_figures=lambda rows: _list_fewer_answers(rows, "Referred", "no automatic answer"),
+    withheld_remark="no automatic answer",
     glossary="“Referred” means: no automatic answer. ",
     list_gaps=_list_referral_gaps,
 )
@@ -244,15 +204,13 @@ _OPTIONS = replace(
     cost_note="A case that is sent to an option counts as no error.",
     withheld=1 - accepted(),
     withheld_name="sent to an option",
-    list_figures=lambda rows: _list_fewer_answers(rows, "Sent to an option", "no label of the model"),
+    withheld_remark="no label of the model",
 )
 _ROUTES = replace(
     _ANSWERS,
     mistake=None,
     offer="one of {options}",
     title="Sent to “{name}”",
-    describe_mistakes=lambda rows, measured: "",
-    list_figures=lambda rows: [_count_changes(rows)],
 )
 _SETS = replace(
     _ANSWERS,
@@ -266,9 +224,11 @@ _SETS = replace(
     more_mistakes="sets miss the true label more often",
     change="A set counts as changed if it is not just the best label of your model.",
     changes="In {share} of the cases the set is not just the best label of your model",
-    describe_mistakes=_describe_sets,
-    list_figures=_list_set_figures,
-    compute_changes=_compute_other_sets,
+    changed_figure=("Sets changed", "not just the best label of your model"),
+    compute_changes=lambda model, chances: (  # another set than the label of your model alone
+        1.0 - np.where(model > 0, chances, 1.0 - chances).prod(axis=1)
+    ),
+    mean_size=size(),
 )
 WORDS: Mapping[type[ActionSpace], ActionWords] = {
     LabelSpace: _ANSWERS,

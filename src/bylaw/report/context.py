@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 
 from bylaw.language.expressions import LABEL, Objective, Rate, Ratio, Rule
 from bylaw.language.parser import Statement
-from bylaw.language.problem import ExpandedRule
 from bylaw.policy.policy import Policy
 from bylaw.program.row_rates import compute_sizes
 from bylaw.report.action_words import ActionWords
-from bylaw.report.curves import Curves
+from bylaw.report.prices import Curves
 from bylaw.report.rows import ReportRows
 from bylaw.rows.evidence import count_effective, name_cost
 from bylaw.testing import (
@@ -81,7 +80,20 @@ def bound_rates(rows: ReportRows, audit: Audit | None) -> tuple[BoundedRate, ...
             key, rate = mirrored, -1.0 * rate
             track = Track(-high, -low, 0.0 - track.estimate, -track.upper, -track.lower)
         bounded = BoundedRate(place, rate, (judged.rule,), judged, track, predicted, hidden)
-        rates[key] = _merge(rates[key], bounded) if key in rates else bounded
+        if key in rates:  # an upper and a lower bound on the same rate, with the worse verdict of the two
+            first = rates[key]
+            needed = [n for n in (first.judged.rows_needed, judged.rows_needed) if not math.isnan(n)]
+            verdict, reason = (
+                find_worst((first.verdict, judged.verdict)),
+                first.judged.reason or judged.reason,
+            )
+            judged = replace(
+                first.judged, verdict=verdict, rows_needed=max(needed, default=math.nan), reason=reason
+            )
+            low, high = max(first.track.low, track.low), min(first.track.high, track.high)
+            track = first.track._replace(low=low, high=high)
+            bounded = replace(first, rules=first.rules + bounded.rules, judged=judged, track=track)
+        rates[key] = bounded
     return tuple(sorted(rates.values(), key=lambda one: (one.verdict.severity, one.slack)))
 
 
@@ -102,21 +114,6 @@ def _estimate(rule: Rule, rows: ReportRows) -> RuleAudit:
     )
     excess = rows.measure(rule.excess)
     return judge_estimate(rule, excess, effective, rows.policy, rows.seen, rows.probabilities)
-
-
-def _merge(one: BoundedRate, other: BoundedRate) -> BoundedRate:
-    """Return two rules on the same rate as one bounded rate."""
-    needed = [n for n in (one.judged.rows_needed, other.judged.rows_needed) if not math.isnan(n)]
-    judged = replace(
-        one.judged,
-        verdict=find_worst((one.verdict, other.verdict)),
-        rows_needed=max(needed, default=math.nan),
-        reason=one.judged.reason or other.judged.reason,
-    )
-    low, high = max(one.track.low, other.track.low), min(one.track.high, other.track.high)
-    return replace(
-        one, rules=one.rules + other.rules, judged=judged, track=one.track._replace(low=low, high=high)
-    )
 
 
 @dataclass(frozen=True)
@@ -191,19 +188,22 @@ class ReportContext:
         costs = [name for one in expanded for name in find_predicted_costs(one.rule.excess, seen)]
         names = join_words([f"“{name}”" for name in dict.fromkeys(costs)])
         predicted = f", with {names} as predicted" if costs else ""
-        return f"{self.measurement}{self._describe_groups(expanded)}{predicted}"
-
-    def _describe_groups(self, expanded: Sequence[ExpandedRule]) -> str:
-        """Return which groups of the rules are observed on some cases only, or predicted."""
-        seen = self.judged.seen
+        # Groups that are observed on some cases only, or predicted.
         named = {name for one in expanded for atom in one.rule.atoms() for name, _ in atom.conditions}
-        if partly := sorted(seen.find_partly_seen(named - {LABEL})):
+        named -= {LABEL}
+        groups = ""
+        if partly := sorted(seen.find_partly_seen(named)):
             names = join_words([f"{name} as observed{self._count_observed(name)}" for name in partly])
-            return f", with {names}"
-        if not (predicted := sorted(self.judged.predicted_groups & named)):
-            return ""
-        names = join_words(predicted)
-        return f", but with {names} as predicted: the true {names} of these cases is not known here"
+            groups = f", with {names}"
+        elif unseen := sorted(seen.unseen & named):
+            names = join_words(unseen)
+            groups = f", but with {names} as predicted: the true {names} of these cases is not known here"
+        return f"{self.measurement}{groups}{predicted}"
+
+    @property
+    def cost_unit(self) -> Unit:
+        """How values of the objective are read on charts."""
+        return "share" if self.policy.problem.minimize.is_probability else "plain"
 
     def write_sentence(self, statement: Statement) -> str:
         """Return what a rule or family demands."""

@@ -1,51 +1,55 @@
-"""`report`: a policy and rows in, one page out."""
+"""`report`: a policy and rows in, one page out, which is complete and is not allowed to load anything."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
 from bylaw._base.files import write_text
 from bylaw._base.validation import MIN_CELL, check_fraction, check_margin, check_min_cell
+from bylaw._base.visible_text import make_visible
 from bylaw.errors import OptionError
 from bylaw.fitting.frontier import Frontier
 from bylaw.fitting.solve import solve_without_rules
 from bylaw.policy.policy import Policy
 from bylaw.report.context import ReportContext, bound_rates
-from bylaw.report.curves import Curves, trace_curves
 from bylaw.report.groups import write_affected, write_before_and_after, write_earlier_policy
-from bylaw.report.page import frame_page, make_page
-from bylaw.report.prices import write_frontier, write_prices
+from bylaw.report.prices import Curves, trace_curves, write_frontier, write_prices
 from bylaw.report.rows import make_report_rows
-from bylaw.report.rules import write_rules, write_verdicts
+from bylaw.report.rules import write_rules, write_verdicts, write_watch
 from bylaw.report.summary import write_fingerprint, write_statement, write_summary
 from bylaw.report.trust import write_calibration, write_guarantees, write_randomness
-from bylaw.report.watch import write_watch
 from bylaw.rows.evidence import Evidence, as_evidence
 from bylaw.testing import Comparison, Monitor, audit
-from bylaw.view.numbers import format_moment
+from bylaw.view.colors import write_color_variables
+from bylaw.view.html import Html, tag
+from bylaw.view.numbers import format_moment, shorten
 
 _LEVELS, _MOST_LEVELS = 11, 200  # of a frontier, by default and at most
 _LARGE = 20_000  # single rules times actions from which frontiers take minutes and are made on request only
+# Of each section: its anchor, its name in the contents, its heading, and what writes it.
 _SECTIONS = (
-    ("summary", "Summary", write_summary),
-    ("rules", "Rules", write_rules),
-    ("groups", "Before and after", write_before_and_after),
-    ("kept", "Do they hold?", write_verdicts),
-    ("watch", "Since then", write_watch),
-    ("earlier", "Earlier policy", write_earlier_policy),
-    ("prices", "Prices", write_prices),
-    ("affected", "Who is affected", write_affected),
-    ("frontier", "Other levels", write_frontier),
-    ("chance", "Random decisions", write_randomness),
-    ("calibration", "Calibration", write_calibration),
-    ("guarantees", "Guarantees", write_guarantees),
-    ("fingerprint", "Fingerprint", write_fingerprint),
-    ("sign", "Statement", write_statement),
+    ("summary", "Summary", "Summary", write_summary),
+    ("rules", "Rules", "The rules in words", write_rules),
+    ("groups", "Before and after", "Before and after", write_before_and_after),
+    ("kept", "Do they hold?", "Do the rules hold?", write_verdicts),
+    ("watch", "Since then", "Since then", write_watch),
+    ("earlier", "Earlier policy", "Beside the earlier policy", write_earlier_policy),
+    ("prices", "Prices", "What each rule costs", write_prices),
+    ("affected", "Who is affected", "Who is affected", write_affected),
+    ("frontier", "Other levels", "What other levels would cost", write_frontier),
+    ("chance", "Random decisions", "Random decisions", write_randomness),
+    ("calibration", "Calibration", "Is the model calibrated?", write_calibration),
+    ("guarantees", "Guarantees", "What is guaranteed, and what is not", write_guarantees),
+    ("fingerprint", "Fingerprint", "Fingerprint", write_fingerprint),
+    ("sign", "Statement", "Statement to sign", write_statement),
 )
 
 
@@ -81,7 +85,9 @@ class Report:
         return f"Report of {len(self.html) / 1024:,.0f} KB; keep it with save('report.html')"
 
     def _repr_html_(self) -> str:
-        return frame_page(self.html)
+        # The frame separates the page from the notebook's own.
+        size = {"width": "100%", "height": 720, "frameborder": 0}
+        return tag("iframe", srcdoc=self.html, sandbox="allow-scripts", title="Policy report", **size)
 
 
 def report(
@@ -199,18 +205,14 @@ def report(
         raise OptionError("the monitor watches another policy; pass the one that it was made for")
     points = _count_points(levels, policy)
     file_digest = policy.file_digest if file_digest is None else file_digest  # before an audit is noted
-    fitted = make_report_rows(
-        policy,
-        evidence,
-        held_out=False,
-        min_cell=min_cell,
-        without_rules=solve_without_rules(policy, evidence) if held_out is None else None,
-    )
-    judged, found = fitted, None
-    if held_out is not None:
+    if held_out is None:
+        found, without_rules = None, solve_without_rules(policy, evidence)
+        fitted = judged = make_report_rows(policy, evidence, False, min_cell, without_rules)
+    else:
+        fitted = make_report_rows(policy, evidence, False, min_cell)
         found = audit(policy, as_evidence(held_out), confidence=confidence)
-        without = solve_without_rules(policy, evidence, held_out)
-        judged = make_report_rows(policy, held_out, held_out=True, min_cell=min_cell, without_rules=without)
+        without_rules = solve_without_rules(policy, evidence, held_out)
+        judged = make_report_rows(policy, held_out, True, min_cell, without_rules)
     wanted = points or frontiers is not None
     traced = trace_curves(fitted, points, frontiers, kept) if wanted else Curves()
     context = ReportContext(
@@ -229,15 +231,9 @@ def report(
         comparison=comparison,
         monitor=monitor,
     )
-    written = [(anchor, name, write(context)) for anchor, name, write in _SECTIONS]
-    sections = [(anchor, name, section) for anchor, name, section in written if section is not None]
-    return Report(make_page(context.title, _write_subtitle(context), policy.digest, sections))
-
-
-def _write_subtitle(context: ReportContext) -> str:
-    model = f"model version {context.model_version}" if context.model_version else ""
-    parts = [context.owner, context.created, model, f"policy {context.policy.digest[:12]}"]
-    return " · ".join(part for part in parts if part)
+    model = f"model version {model_version}" if model_version else ""
+    subtitle = filter(None, [context.owner, context.created, model, f"policy {policy.digest[:12]}"])
+    return Report(_make_page(context, " · ".join(subtitle)))
 
 
 def _count_points(levels: Any, policy: Policy) -> int:
@@ -247,3 +243,66 @@ def _count_points(levels: Any, policy: Policy) -> int:
     if type(levels) is not int or not (levels == 0 or 2 <= levels <= _MOST_LEVELS):
         raise OptionError(f"levels must be 0 or a whole number from 2 to {_MOST_LEVELS}, not {levels!r}")
     return levels
+
+
+def _make_page(context: ReportContext, subtitle: str) -> str:
+    """Return the document of all sections; printed pages have the policy's hash."""
+    css, script = (
+        resources.files("bylaw.report").joinpath(name).read_text(encoding="utf-8")
+        for name in ("page.css", "page.js")
+    )
+    # Printed pages have the title after the first page, the hash, and page numbers in their margins.
+    margins = (
+        "@media print{@page{"
+        f"@top-left{{content:{_write_css_text(shorten(context.title, 90))};}}"
+        f"@bottom-left{{content:{_write_css_text(f'policy {context.policy.digest}')};}}"
+        "@bottom-right{content:'page ' counter(page) ' of ' counter(pages);}}"
+        "@page:first{@top-left{content:none;}}}"
+    )
+    style = write_color_variables() + css + margins
+    # The security policy: nothing is loaded, and only the page's own script runs.
+    style_hash, script_hash = (
+        f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+        for text in (style, script)
+    )
+    security = (
+        f"default-src 'none'; style-src '{style_hash}'; script-src '{script_hash}'; base-uri 'none'; "
+        "form-action 'none'"
+    )
+    links, sections = list[Html](), list[Html]()
+    for anchor, name, title, write in _SECTIONS:
+        if content := write(context):
+            heading = tag("h2", title, id=f"{anchor}-title")
+            sections.append(tag("section", heading, *content, id=anchor, aria_labelledby=f"{anchor}-title"))
+            links.append(tag("li", tag("a", name, href=f"#{anchor}")))
+    button = tag("button", "Dark", type="button", id="theme", hidden=True)
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=security),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("title", context.title),
+        Html(f"<style>{style}</style>"),
+    )
+    header = tag(
+        "header",
+        tag("div", tag("h1", context.title), button, class_="top"),
+        tag("p", subtitle, class_="note"),
+        tag("nav", tag("ul", *links), aria_label="Contents"),
+    )
+    footer = tag("p", "Made with bylaw. This file is self-contained: it loads nothing from elsewhere.")
+    body = tag(
+        "body",
+        tag("a", "Skip to the report", href="#main", class_="skip"),
+        header,
+        tag("main", *sections, id="main"),
+        tag("footer", footer),
+        Html(f"<script>{script}</script>"),
+    )
+    return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
+
+
+def _write_css_text(text: str) -> str:
+    """Return a string of a style sheet, in which every character but letters and digits is escaped."""
+    visible = make_visible(text)
+    return '"' + "".join(c if c.isascii() and c.isalnum() else f"\\{ord(c):x} " for c in visible) + '"'

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from bylaw.report.action_words import name_action, title_action
 from bylaw.report.context import ReportContext
 from bylaw.report.rows import Cell, Partition
 from bylaw.view.charts import Scale, draw_axis, draw_bar, draw_dots, fit_scale
-from bylaw.view.html import Html, fold, join, make_page_table, make_section, tag
+from bylaw.view.html import Content, Html, fold, join, make_page_table, tag
 from bylaw.view.numbers import (
     capitalize,
     format_amount,
@@ -29,30 +29,31 @@ _NAME = 60  # characters of a group or action
 _CHART = tag("span", "Chart", class_="unseen")
 
 
-class _Chart(NamedTuple):
-    """A rate of every group of a partition, before and after."""
-
-    title: str
-    is_mistake: bool  # or how often an action is taken: charts of the same kind have the same scale
-    lines: list[tuple[Cell, float, float]]
-
-
-def write_before_and_after(context: ReportContext) -> Html:
+def write_before_and_after(context: ReportContext) -> Sequence[Content]:
     """Return how often each decision is taken in every group, by your model and by the policy."""
     rows = context.judged
     partitions = rows.partitions or (Partition("all cases", (rows.all_rows,), 0, False),)
     charts = [_list_charts(partition, context) for partition in partitions]
-    scales = {
-        kind: _fit_scale([one for part in charts for one in part if one.is_mistake is kind])
-        for kind in (True, False)
-    }
+    # Charts of the same kind have the same scale; it leaves out zero if all rates are far from it.
+    scales = dict[bool, Scale]()
+    for kind in (True, False):
+        drawn = [lines for part in charts for _, is_mistake, lines in part if is_mistake is kind]
+        values = [value for lines in drawn for _, *pair in lines for value in pair]
+        scales[kind] = fit_scale(values, around_zero=not values or min(values) < 0.35 * max(values))
     parts = (
         [] if rows.partitions else [tag("p", "No groups were given, so these are the rates of all cases.")]
     )
     for partition, drawn in zip(partitions, charts, strict=True):
         parts.append(tag("h3", f"By {partition.name}" if rows.partitions else "All cases"))
-        parts += [_draw_chart(chart, scales[chart.is_mistake]) for chart in drawn]
-        parts += _list_remarks(partition, context, sum(not chart.is_mistake for chart in drawn))
+        for title, is_mistake, lines in drawn:
+            scale, body = scales[is_mistake], []
+            for cell, before, after in lines:
+                shares = format_percent(before), format_percent(after)
+                dots = draw_dots(f"{cell.name}: {shares[0]} before, {shares[1]} after", before, after, scale)
+                body.append([_name_cell(cell.name, cell), dots, *shares])
+            heads = ["Group", join([draw_axis(scale, "share"), _CHART]), "Before", "After"]
+            parts.append(make_page_table(title, heads, body, "chart"))
+        parts += _list_remarks(partition, context, sum(not is_mistake for _, is_mistake, _ in drawn))
     lead = (
         f"How often each {context.words.frequency}, group by group, on {rows.name}, averaged over the "
         "policy’s random decisions. These charts have one scale, and so have those of mistakes."
@@ -61,11 +62,16 @@ def write_before_and_after(context: ReportContext) -> Html:
         tag("span", "", class_=f"key {look}", aria_hidden="true") for look in ("before", "after")
     )
     legend = tag("p", before, " before: your model ", after, " after: with rules", class_="legend note")
-    return make_section("groups", "Before and after", tag("p", lead), legend, *parts)
+    return [tag("p", lead), legend, *parts]
 
 
-def _list_charts(partition: Partition, context: ReportContext) -> list[_Chart]:
-    """Return the actions whose rates differ most between groups or change most, and mistakes."""
+def _list_charts(
+    partition: Partition, context: ReportContext
+) -> list[tuple[str, bool, list[tuple[Cell, float, float]]]]:
+    """Return the actions whose rates differ most between groups or change most, and mistakes.
+
+    Each has a title, whether it is about mistakes, and the rate of every group before and after.
+    """
     rows, cells = context.judged, partition.cells
     if not cells:  # all are too small to be shown
         return []
@@ -76,18 +82,12 @@ def _list_charts(partition: Partition, context: ReportContext) -> list[_Chart]:
     charts = []
     for a in sorted(np.argsort(-moved, kind="stable")[:_MOST_CHARTS].tolist()):
         lines = list(zip(cells, before[:, a].tolist(), after[:, a].tolist(), strict=True))
-        charts.append(_Chart(title_action(context.policy.action_space, a), False, lines))
+        charts.append((title_action(context.policy.action_space, a), False, lines))
     costs = [rows.compare_mistakes(cell) for cell in cells]
     lines = [(cell, c.model, c.policy) for cell, c in zip(cells, costs, strict=True) if c is not None]
     if len(lines) == len(costs):
-        charts.append(_Chart(context.words.mistakes.format(measured=context.measurement), True, lines))
+        charts.append((context.words.mistakes.format(measured=context.measurement), True, lines))
     return charts
-
-
-def _fit_scale(charts: list[_Chart]) -> Scale:
-    """Return a scale for charts of one kind; it leaves out zero if all rates are far from it."""
-    values = [value for chart in charts for _, *pair in chart.lines for value in pair]
-    return fit_scale(values, around_zero=not values or min(values) < 0.35 * max(values))
 
 
 def _list_remarks(partition: Partition, context: ReportContext, shown: int) -> list[Html]:
@@ -109,34 +109,38 @@ def _list_remarks(partition: Partition, context: ReportContext, shown: int) -> l
     return [tag("p", " ".join(remarks), class_="note")] if remarks else []
 
 
-def _draw_chart(chart: _Chart, scale: Scale) -> Html:
-    """Return a table with a chart in its second column."""
-    lines = []
-    for cell, before, after in chart.lines:
-        shares = format_percent(before), format_percent(after)
-        title = f"{cell.name}: {shares[0]} before, {shares[1]} after"
-        lines.append([_name_cell(cell.name, cell), draw_dots(title, before, after, scale), *shares])
-    heads = ["Group", join([draw_axis(scale, "share"), _CHART]), "Before", "After"]
-    return make_page_table(chart.title, heads, lines, "chart")
-
-
 def _name_cell(name: str, cell: Cell) -> Html:
     """Return the name of a group, and how many cases it has."""
     return join([shorten(name, _NAME), tag("span", cell.size, class_="size")], " ")
 
 
-def write_affected(context: ReportContext) -> Html:
+def write_affected(context: ReportContext) -> Sequence[Content]:
     """Return whose decisions change, and from what to what."""
-    lead = (
-        f"{context.words.change} Shares are averages over the policy’s random decisions, on "
-        f"{context.judged.name}."
-    )
-    content = [_tabulate_groups(context)]
-    if context.policy.action_space.exclusive:
-        content += [_tabulate_answers(context), _tabulate_flows(context)]
+    rows, exclusive = context.judged, context.policy.action_space.exclusive
+    lead = f"{context.words.change} Shares are averages over the policy’s random decisions, on {rows.name}."
+    # The share of changed decisions in each group, and the most common change.
+    cells = [(rows.all_rows, "All cases")]
+    cells += [(cell, f"{part.name}: {cell.name}") for part in rows.partitions for cell in part.cells]
+    shares = [rows.compute_changed_share(cell) for cell, _ in cells]
+    lines = []
+    for (cell, name), share in zip(cells, shares, strict=True):
+        lines.append([_name_cell(name, cell), *_make_bar(name, share, max(shares))])
+        if exclusive:
+            moves = _list_moves(context, cell, 1)
+            lines[-1].append(", ".join(moves[0]) if moves else "—")
+    heads = ["Group", _CHART, "Changed", *(["Most often"] if exclusive else [])]
+    table = make_page_table("Changed decisions by group", heads, lines, "chart wide")
+    if exclusive:
+        content = [table, _tabulate_answers(context), _tabulate_flows(context)]
     else:
-        content.append(_tabulate_sizes(context))
-    return make_section("affected", "Who is affected", tag("p", lead), *content)
+        sizes, lines = rows.set_sizes.tolist(), []
+        for size, share in enumerate(sizes):
+            more = size == len(sizes) - 1 < len(context.policy.actions)
+            name = f"{size} or more" if more else "none" if size == 0 else str(size)
+            lines.append([name, *_make_bar(name, share, max(sizes), "of the cases")])
+        title, heads = "How many labels the sets have", ["Labels", _CHART, "Share"]
+        content = [table, make_page_table(title, heads, lines, "chart")]
+    return [tag("p", lead), *content]
 
 
 def _make_bar(name: str, share: float, most: float, of: str = "changed") -> list[Html | str]:
@@ -145,36 +149,16 @@ def _make_bar(name: str, share: float, most: float, of: str = "changed") -> list
     return [draw_bar(f"{name}: {number} {of}", share / most if most else 0.0), number]
 
 
-def _tabulate_groups(context: ReportContext) -> Html:
-    """Return the share of changed decisions in each group, and the most common change."""
-    rows, exclusive = context.judged, context.policy.action_space.exclusive
-    cells = [(rows.all_rows, "All cases")]
-    cells += [(cell, f"{part.name}: {cell.name}") for part in rows.partitions for cell in part.cells]
-    shares = [rows.compute_changed_share(cell) for cell, _ in cells]
-    lines = []
-    for (cell, name), share in zip(cells, shares, strict=True):
-        common = [_name_main_move(context, cell)] if exclusive else []
-        lines.append([_name_cell(name, cell), *_make_bar(name, share, max(shares)), *common])
-    heads = ["Group", _CHART, "Changed", *(["Most often"] if exclusive else [])]
-    return make_page_table("Changed decisions by group", heads, lines, "chart wide")
-
-
-def _name_main_move(context: ReportContext, cell: Cell) -> str:
-    moves = _compute_moves(context, cell)
-    before, after = np.unravel_index(int(moves.argmax()), moves.shape)
-    share = float(moves[before, after])
-    return "—" if share < _LEAST_FLOW else f"{_name_move(context, before, after)}, {format_percent(share)}"
-
-
-def _name_move(context: ReportContext, before: np.intp, after: np.intp) -> str:
-    space = context.policy.action_space
-    return f"{name_action(space, int(before))} → {name_action(space, int(after))}"
-
-
-def _compute_moves(context: ReportContext, cell: Cell) -> Floats:
-    """Return the shares of cases whose decision changes, from which to which, (n_actions, n_actions)."""
-    flow = context.judged.compute_flow(cell)
-    return flow - np.diag(np.diag(flow))
+def _list_moves(context: ReportContext, cell: Cell, most: int) -> list[tuple[str, str]]:
+    """Return the largest changes of decisions, from which to which, with their shares of a group."""
+    flow, space = context.judged.compute_flow(cell), context.policy.action_space
+    moves = flow - np.diag(np.diag(flow))
+    names, lines = [name_action(space, i) for i in range(len(space.actions))], []
+    for place in np.argsort(-moves, axis=None, kind="stable")[:most].tolist():
+        if (share := float(moves.flat[place])) >= _LEAST_FLOW:
+            before, after = divmod(place, len(names))
+            lines.append((f"{names[before]} → {names[after]}", format_percent(share)))
+    return lines
 
 
 def _tabulate_answers(context: ReportContext) -> Html:
@@ -203,41 +187,25 @@ def _tabulate_flows(context: ReportContext) -> Html:
     rows, space = context.judged, context.policy.action_space
     if len(space.actions) <= _MOST_ACTIONS:
         names = [name_action(space, place) for place in range(len(space.actions))]
-        flow = rows.compute_flow(rows.all_rows)[: len(space.model_actions)].tolist()
+        flow = rows.compute_flow(rows.all_rows)[: len(space.model_actions)]
         title = "From what to what: shares of all cases, by your model (row) and by the policy (column)"
         return fold("From what to what", _tabulate_square(title, "Your model", names, flow))
-    moves = _compute_moves(context, rows.all_rows)
-    largest = [np.unravel_index(i, moves.shape) for i in np.argsort(-moves, axis=None)[:_MOST_ACTIONS]]
-    lines = [
-        [_name_move(context, *move), format_percent(float(moves[move]))]
-        for move in largest
-        if moves[move] >= _LEAST_FLOW
-    ]
+    lines = _list_moves(context, rows.all_rows, _MOST_ACTIONS)
     title = f"The {pluralize(len(lines), 'largest change', 'largest changes')}, as shares of all cases"
     return fold("From what to what", make_page_table(title, ["Change", "Share"], lines))
 
 
-def _tabulate_square(title: str, corner: str, names: list[str], shares: list[list[float]]) -> Html:
+def _tabulate_square(title: str, corner: str, names: list[str], shares: Floats) -> Html:
     """Return a table of shares from what (down) to what (across)."""
     lines = [[name, *map(format_percent, line)] for name, line in zip(names, shares, strict=False)]
     return make_page_table(title, [corner, *names], lines)
 
 
-def _tabulate_sizes(context: ReportContext) -> Html:
-    sizes = context.judged.set_sizes.tolist()
-    lines = []
-    for size, share in enumerate(sizes):
-        more = size == len(sizes) - 1 < len(context.policy.actions)
-        name = f"{size} or more" if more else "none" if size == 0 else str(size)
-        lines.append([name, *_make_bar(name, share, max(sizes), "of the cases")])
-    return make_page_table("How many labels the sets have", ["Labels", _CHART, "Share"], lines, "chart")
-
-
-def write_earlier_policy(context: ReportContext) -> Html | None:
+def write_earlier_policy(context: ReportContext) -> Sequence[Content]:
     """Return rates and costs of an earlier policy on the same cases, and the decisions that change."""
     compared = context.comparison
     if compared is None:
-        return None
+        return []
     objective, statements = context.policy.problem.minimize, context.policy.problem.rules
     costs = (compared.cost_before, compared.cost_after)
     before, after = (format_amount(cost, find_unit(objective)) for cost in costs)
@@ -270,9 +238,7 @@ def write_earlier_policy(context: ReportContext) -> Html | None:
     kept = sorted(np.argsort(-shares, kind="stable")[:_MOST_ACTIONS].tolist())
     names = [title_action(context.policy.action_space, place) for place in kept]
     title = "From the earlier decision (down) to the new one (across), in shares of all cases"
-    return make_section(
-        "earlier",
-        "Beside the earlier policy",
+    return [
         tag("p", lead),
         make_page_table(
             "Rules under both policies",
@@ -280,5 +246,5 @@ def write_earlier_policy(context: ReportContext) -> Html | None:
             rules,
         ),
         make_page_table("Whose decisions change", group_heads, groups) if groups else None,
-        _tabulate_square(title, "", names, compared.flows[np.ix_(kept, kept)].tolist()),
-    )
+        _tabulate_square(title, "", names, compared.flows[np.ix_(kept, kept)]),
+    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -70,6 +70,8 @@ class ReportRows:
     without_rules: Floats | None  # (n_rows, n_actions): probabilities without rules, if they are known
     probabilities: Floats  # (n_rows, n_actions); for sets, of inclusion
     min_cell: int = MIN_CELL  # rows that a group must have to be shown
+    _measured: dict[Atom, float] = field(default_factory=dict, init=False, repr=False)
+    _compared: dict[Objective, Costs] = field(default_factory=dict, init=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.evidence)
@@ -99,17 +101,11 @@ class ReportRows:
 
     def measure(self, rate: Rate) -> float:
         """Measure a rate of the policy; rates that many rules share are computed once."""
-        return rate.constant + sum(c * self._measure_atom(atom) for atom, c in rate.terms)
-
-    def _measure_atom(self, atom: Atom) -> float:
-        if atom not in self._measured:
-            rate, space = Rate(((atom, 1.0),)), self.policy.action_space
-            self._measured[atom] = measure_rate(rate, self.seen, self.probabilities, space)
-        return self._measured[atom]
-
-    @cached_property
-    def _measured(self) -> dict[Atom, float]:
-        return {}
+        known, space = self._measured, self.policy.action_space
+        for atom, _ in rate.terms:
+            if atom not in known:
+                known[atom] = measure_rate(Rate(((atom, 1.0),)), self.seen, self.probabilities, space)
+        return rate.constant + sum(c * known[atom] for atom, c in rate.terms)
 
     def compare(self, rate: Objective) -> Costs:
         """Measure a rate with your model, without rules and with rules."""
@@ -123,10 +119,6 @@ class ReportRows:
                 without_rules=self.without_rules,
             )
         return self._compared[rate]
-
-    @cached_property
-    def _compared(self) -> dict[Objective, Costs]:
-        return {}
 
     def compare_mistakes(self, cell: Cell) -> Costs | None:
         """Compare the shares of wrong decisions in a group.
@@ -180,11 +172,6 @@ class ReportRows:
             chance[1:] += grown[:-1]
             chance[-1] += grown[-1]
         return self.all_rows.average(chance.T)
-
-    @property
-    def predicted_groups(self) -> set[str]:
-        """The attributes of which these rows have only probabilities."""
-        return self.seen.unseen - {LABEL}
 
     @cached_property
     def partitions(self) -> tuple[Partition, ...]:

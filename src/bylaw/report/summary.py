@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from importlib.metadata import version
+from importlib import metadata
 
 from bylaw._base.typing import Value
-from bylaw.report.action_words import Figure, describe_cost, list_figures
+from bylaw.report.action_words import describe_cost, list_figures
 from bylaw.report.context import ReportContext
 from bylaw.testing import Verdict
-from bylaw.view.html import Html, fold, join, make_page_table, make_section, tag
+from bylaw.view.html import Content, Html, fold, join, make_page_table, tag
 from bylaw.view.numbers import (
     capitalize,
     count_of,
@@ -28,19 +28,24 @@ from bylaw.view.sentences import describe_certificate
 _MOST_NAMED, _MOST_GROUPS = 6, 12  # names in a sentence, and groups or rules in a table or list
 
 
-def write_summary(context: ReportContext) -> Html:
+def write_summary(context: ReportContext) -> Sequence[Content]:
     """Return what was decided, whether the rules hold, and what they cost."""
-    rows, proof = context.judged, context.policy.certificate
+    rows, words, proof = context.judged, context.words, context.policy.certificate
+    changed, random = rows.compute_changed_share(rows.all_rows), format_percent(rows.random_share)
+    changes = (
+        f"{words.changes.format(share=format_percent(changed))}, and {random} of the cases are decided at "
+        f"random.{f' Since then, {context.alarms}.' if context.monitor else ''}"
+    )
     heading = tag("p", context.badge, tag("span", f" All rules together, on {rows.name}."))
     paragraphs = [
         f"{_write_offer(context)} {_write_verdict(context)}",
-        f"{describe_cost(rows, context.measurement)} {_write_changes(context)}",
+        f"{describe_cost(rows, context.measurement)} {changes}",
         _write_worse_off(context),
         "" if proof is None else describe_certificate(proof),
     ]
     deterministic = context.policy.deterministic
     remark = "decisions without chance" if deterministic else "repeatable, with stated probabilities"
-    figures = [*list_figures(rows), Figure("Random decisions", format_percent(rows.random_share), remark)]
+    figures = [*list_figures(rows), ("Random decisions", random, remark)]
     tiles = [
         tag(
             "div",
@@ -49,15 +54,13 @@ def write_summary(context: ReportContext) -> Html:
         )
         for name, number, remark in figures
     ]
-    return make_section(
-        "summary",
-        "Summary",
+    return [
         tag("div", heading, class_="verdict") if context.bounded_rates else None,
         *(tag("p", text, class_="lead") for text in paragraphs if text),
         tag("dl", *tiles, class_="figures"),
         tag("p", _define_references(context), class_="note"),
         _tabulate_groups(context),
-    )
+    ]
 
 
 def _define_references(context: ReportContext) -> str:
@@ -144,14 +147,6 @@ def _write_estimates(context: ReportContext) -> str:
     return f"by the estimates, {within}"
 
 
-def _write_changes(context: ReportContext) -> str:
-    rows = context.judged
-    changed = format_percent(rows.compute_changed_share(rows.all_rows))
-    random = format_percent(rows.random_share)
-    text = f"{context.words.changes.format(share=changed)}, and {random} of the cases are decided at random."
-    return f"{text} Since then, {context.alarms}." if context.monitor else text
-
-
 def _write_worse_off(context: ReportContext) -> str:
     """Return the groups in which errors rise most."""
     rows = context.judged
@@ -171,7 +166,7 @@ def _write_worse_off(context: ReportContext) -> str:
     return f"Compared with your model, {context.words.more_mistakes} in {number}{more}: {join_words(named)}."
 
 
-def write_fingerprint(context: ReportContext) -> Html:
+def write_fingerprint(context: ReportContext) -> Sequence[Content]:
     """Return which policy this is, and on which rows it was chosen and judged."""
     policy, source = context.policy, context.held_out_source
     fitted = " + ".join(format_count(part.rows) for part in policy.fingerprints) or "not recorded"
@@ -192,7 +187,7 @@ def write_fingerprint(context: ReportContext) -> Html:
     ]
     precision = "Bounds met by predicted rates on the cases it was chosen on, to within"
     technical = [
-        ("bylaw", version("bylaw")),
+        ("bylaw", metadata.version("bylaw")),
         ("Solver", policy.solution.status.name.lower().replace("_", " ")),
         ("Inverse temperature (beta)", round_number(policy.beta, 4)),
         (precision, round_number(policy.guarantee.violation, 2)),
@@ -202,16 +197,37 @@ def write_fingerprint(context: ReportContext) -> Html:
         "That of the whole file also covers its rules, its certificate and the record of its audits."
     )
     more = fold("For engineers", _list_entries(technical))
-    return make_section("fingerprint", "Fingerprint", tag("p", lead), _list_entries(entries), more)
+    return [tag("p", lead), _list_entries(entries), more]
 
 
 def _list_entries(entries: Sequence[tuple[str, Html | str]]) -> Html:
     return tag("dl", *(tag("div", tag("dt", k), tag("dd", v)) for k, v in entries), class_="entries")
 
 
-def write_statement(context: ReportContext) -> Html:
+def write_statement(context: ReportContext) -> Sequence[Content]:
     """Return who answers for the policy, what it promises, and what was found, with lines to sign."""
-    rules, monitor = context.policy.problem.rules, context.monitor
+    policy, rules, monitor = context.policy, context.policy.problem.rules, context.monitor
+    # Which policy it is, of whom and of which model, and when and on which rows it was chosen.
+    owner = f", owned by {context.owner}," if context.owner else ""
+    model = (
+        f", by the scores of model version {quote(context.model_version)}" if context.model_version else ""
+    )
+    rows = sum(part.rows for part in policy.fingerprints)
+    cases = f" on {pluralize(rows, 'case')}" if rows else ""
+    subject = tag(
+        "p",
+        "The policy with the SHA-256 hash of its decisions ",
+        tag("code", policy.digest, class_="digest"),
+        ", in the file with the SHA-256 hash ",
+        tag("code", context.file_digest, class_="digest"),
+        f"{owner} decides cases as described in this report, {quote(context.title)}, of {context.created}"
+        f"{model}. It was chosen at {format_moment(policy.card.created)}{cases}"
+        f"{_name_table(policy.card.source)}.",
+    )
+    promises = [context.write_sentence(rule) for rule in rules[:_MOST_GROUPS]]
+    if (more := len(rules) - len(promises)) > 0:
+        promises.append(f"{pluralize(more, 'further rule')}, listed above.")
+    promise = tag("div", tag("p", "It promises:"), tag("ol", *(tag("li", item) for item in promises)))
     watched = pluralize(monitor.rows, "case was", "cases were") if monitor else ""
     approval = (
         "The undersigned has read this report, with what it calls not guaranteed, and approves the use of "
@@ -220,49 +236,18 @@ def write_statement(context: ReportContext) -> Html:
     # What is missing is filled in by hand.
     named = {"Owner": context.owner, "Model version": context.model_version}
     blanks = ["Name", "Date", "Signature", *(name for name, value in named.items() if not value)]
-    return make_section(
-        "sign",
-        "Statement to sign",
-        _write_subject(context),
-        *([_write_promise(context), tag("p", *_write_findings(context))] if rules else []),
+    return [
+        subject,
+        *([promise, tag("p", *_write_findings(context))] if rules else []),
         tag("p", describe_cost(context.judged, context.measurement)),
         tag("p", f"Since then, {watched} watched: {context.alarms}.") if monitor else None,
         tag("p", approval, class_="rule"),
         tag("div", *(tag("div", name, class_="signature") for name in blanks), class_="signatures"),
-    )
-
-
-def _write_subject(context: ReportContext) -> Html:
-    """Return which policy it is, of whom and of which model, and when and on which rows it was chosen."""
-    policy = context.policy
-    owner = f", owned by {context.owner}," if context.owner else ""
-    scores = (
-        f", by the scores of model version {quote(context.model_version)}" if context.model_version else ""
-    )
-    rows = sum(part.rows for part in policy.fingerprints)
-    cases = f" on {pluralize(rows, 'case')}" if rows else ""
-    chosen = f"{cases}{_name_table(policy.card.source)}"
-    return tag(
-        "p",
-        "The policy with the SHA-256 hash of its decisions ",
-        tag("code", policy.digest, class_="digest"),
-        ", in the file with the SHA-256 hash ",
-        tag("code", context.file_digest, class_="digest"),
-        f"{owner} decides cases as described in this report, {quote(context.title)}, of {context.created}"
-        f"{scores}. It was chosen at {format_moment(policy.card.created)}{chosen}.",
-    )
+    ]
 
 
 def _name_table(source: str) -> str:
     return f" of the table {quote(source)}" if source else ""
-
-
-def _write_promise(context: ReportContext) -> Html:
-    rules = context.policy.problem.rules
-    items = [context.write_sentence(rule) for rule in rules[:_MOST_GROUPS]]
-    if (more := len(rules) - len(items)) > 0:
-        items.append(f"{pluralize(more, 'further rule')}, listed above.")
-    return tag("div", tag("p", "It promises:"), tag("ol", *(tag("li", item) for item in items)))
 
 
 def _write_findings(context: ReportContext) -> list[Html | str]:

@@ -6,20 +6,19 @@ import math
 from collections.abc import Sequence
 
 from bylaw.calibration.calibration import CalibratedEvidence
-from bylaw.program.solution import HardDecisions, Status
+from bylaw.program.solution import Status
 from bylaw.report.context import ReportContext
 from bylaw.testing import (
     CLOSE,
     NOTABLE,
     Reliability,
-    ReliabilityBin,
     Verdict,
     bin_confidence,
     choose_shown_lines,
     compute_reliability,
 )
 from bylaw.view.charts import draw_reliability, draw_stack
-from bylaw.view.html import Html, fold, join, make_list, make_page_table, make_section, tag
+from bylaw.view.html import Content, Html, fold, join, make_list, make_page_table, tag
 from bylaw.view.numbers import (
     count_of,
     format_count,
@@ -39,12 +38,17 @@ _RANDOM_NAMES = {
 }
 
 
-def write_randomness(context: ReportContext) -> Html:
+def write_randomness(context: ReportContext) -> Sequence[Content]:
     """Return how many decisions are random, and how they can be repeated."""
-    title, rows = "Random decisions", context.judged
-    if context.policy.hard is not None:
-        text = _describe_deterministic(context.policy.hard, context)
-        return make_section("chance", title, tag("p", text))
+    rows, hard = context.judged, context.policy.hard
+    if hard is not None:
+        text = (
+            "Decisions are made without chance: each case gets the decision of largest score, of equal ones "
+            "the first, and the rules are held on these decisions. Cases with the same scores are decided "
+            "alike. By the model’s probabilities on the cases on which the policy was chosen, that costs "
+            f"{_write_cost(max(hard.price, 0.0), context)} more than drawing some of them at random."
+        )
+        return [tag("p", text)]
     parts = rows.compute_randomness()
     shares = {look: f"{name}: {format_percent(parts[look])}" for look, name in _RANDOM_NAMES.items()}
     keys = [
@@ -64,16 +68,7 @@ def write_randomness(context: ReportContext) -> Html:
         "random decisions; always taking the likeliest outcome instead is not covered."
     )
     figure = tag("figure", chart, tag("figcaption", make_list(keys, "keys")))
-    return make_section("chance", title, tag("p", lead), figure, tag("p", note))
-
-
-def _describe_deterministic(hard: HardDecisions, context: ReportContext) -> str:
-    return (
-        "Decisions are made without chance: each case gets the decision of largest score, of equal ones the "
-        "first, and the rules are held on these decisions. Cases with the same scores are decided alike. By "
-        "the model’s probabilities on the cases on which the policy was chosen, that costs "
-        f"{_write_cost(max(hard.price, 0.0), context)} more than drawing some of them at random."
-    )
+    return [tag("p", lead), figure, tag("p", note)]
 
 
 def _write_cost(amount: float, context: ReportContext) -> str:
@@ -81,16 +76,14 @@ def _write_cost(amount: float, context: ReportContext) -> str:
     return format_points(amount) if shares else round_number(amount)
 
 
-def write_guarantees(context: ReportContext) -> Html:
+def write_guarantees(context: ReportContext) -> Sequence[Content]:
     """Return what is guaranteed, and what is not."""
-    return make_section(
-        "guarantees",
-        "What is guaranteed, and what is not",
+    return [
         tag("h3", "Guaranteed"),
         make_list(_list_guarantees(context), "yes"),
         tag("h3", "Not guaranteed"),
         make_list(_list_gaps(context), "no"),
-    )
+    ]
 
 
 def _list_guarantees(context: ReportContext) -> list[str]:
@@ -138,16 +131,42 @@ def _count(context: ReportContext, verdict: Verdict) -> int:
 
 
 def _list_gaps(context: ReportContext) -> list[str]:
-    gaps = [_describe_violations(context), _describe_proof_gap(context)]
+    policy, rates, gaps = context.policy, context.bounded_rates, []
+    outside = sum(one.verdict in (Verdict.BROKEN, Verdict.VIOLATED) for one in rates)
+    if outside:
+        gaps.append(
+            f"That every rule holds: on {context.judged.name}, {context.rate_measurement}, "
+            f"{count_of(outside, len(rates), 'rate')} {'is' if outside == 1 else 'are'} outside the bounds. "
+            "See “Do they hold?”."
+        )
+    # What held-out cases, or their absence, leave open about new ones.
+    if context.audit is None:
+        only = "; only the certificate above covers new cases." if policy.certificate else "."
+        text = f"That the rules hold on new cases. No held-out cases were given to test it{only}"
+        if policy.problem.rules and not math.isnan(policy.guarantee.sampling):
+            missed = _write_violation(policy.guarantee.sampling, context)
+            text += (
+                f" The policy was chosen on {pluralize(round(policy.guarantee.rows), 'case')}, a sample: on "
+                f"others, all rules together may be missed by about {missed} more."
+            )
+        gaps.append(text)
+    elif context.verdict is Verdict.UNDECIDED:
+        which = "every" if _count(context, Verdict.CERTIFIED) else "any"
+        alone = ", by the cases of this report alone" if policy.certificate else ""
+        stands = " The certificate is based on other cases, and remains valid." if policy.certificate else ""
+        gaps.append(
+            f"That {which} rule holds on new cases{alone}. “Undecided” does not mean that a rule holds, nor "
+            f"that it does not.{stands}"
+        )
     if not _is_solved(context):
         gaps.append(
             "That the rules hold on the cases on which the policy was chosen: the solver stopped before its "
-            f"tolerance ({context.policy.solution.status.value})."
+            f"tolerance ({policy.solution.status.value})."
         )
     if not context.judged.labeled:
         gaps.append("That the model’s probabilities are right. No true label was compared with them here.")
     return [
-        *(gap for gap in gaps if gap),
+        *gaps,
         "Anything after the population changes, or where several cases belong to one person: the proofs take "
         "cases as independent samples of the population that will be decided.",
         "The rates of one day or one batch. Rules bound averages over many cases and over random decisions; "
@@ -158,46 +177,9 @@ def _list_gaps(context: ReportContext) -> list[str]:
     ]
 
 
-def _describe_violations(context: ReportContext) -> str:
-    """Return how many rates are outside the bounds on the rows of this report."""
-    outside = [one for one in context.bounded_rates if one.verdict in (Verdict.BROKEN, Verdict.VIOLATED)]
-    if not outside:
-        return ""
-    which = count_of(len(outside), len(context.bounded_rates), "rate")
-    return (
-        f"That every rule holds: on {context.judged.name}, {context.rate_measurement}, {which} "
-        f"{'is' if len(outside) == 1 else 'are'} outside the bounds. See “Do they hold?”."
-    )
-
-
-def _describe_proof_gap(context: ReportContext) -> str:
-    """Return what held-out rows, or their absence, leave open about new rows."""
-    policy, certificate = context.policy, context.policy.certificate
-    if context.audit is None:
-        only = "; only the certificate above covers new cases." if certificate else "."
-        text = f"That the rules hold on new cases. No held-out cases were given to test it{only}"
-        if not policy.problem.rules or math.isnan(policy.guarantee.sampling):
-            return text
-        cases = pluralize(round(policy.guarantee.rows), "case")
-        missed = _write_violation(policy.guarantee.sampling, context)
-        return (
-            f"{text} The policy was chosen on {cases}, a sample: on others, all rules together may be missed "
-            f"by about {missed} more."
-        )
-    if context.verdict is not Verdict.UNDECIDED:
-        return ""
-    which = "every" if _count(context, Verdict.CERTIFIED) else "any"
-    alone = ", by the cases of this report alone" if certificate else ""
-    stands = " The certificate is based on other cases, and remains valid." if certificate else ""
-    return (
-        f"That {which} rule holds on new cases{alone}. “Undecided” is no evidence that a rule holds, and "
-        f"none that it does not.{stands}"
-    )
-
-
-def write_calibration(context: ReportContext) -> Html:
+def write_calibration(context: ReportContext) -> Sequence[Content]:
     """Return the model's probabilities beside what was observed."""
-    title, rows = "Is the model calibrated?", context.judged
+    rows, calibration = context.judged, context.policy.calibration
     lines = compute_reliability(rows.evidence, rows.seen, rows.labeled)
     lines = choose_shown_lines(lines, rows.min_cell)
     if not lines:
@@ -205,107 +187,86 @@ def write_calibration(context: ReportContext) -> Html:
             "This is not known here: the true labels of these cases were not given. With them (labels= in "
             "Python, or a column of labels), the model’s probabilities can be compared with what happened."
         )
-        return make_section("calibration", title, tag("p", text))
+        return [tag("p", text)]
     raw = rows.evidence.raw if isinstance(rows.evidence, CalibratedEvidence) else None
     bins, before = (
         bin_confidence(evidence, rows.seen) if rows.labeled and evidence is not None else []
         for evidence in (rows.evidence, raw)
     )
-    content = [
-        *([_draw_bins(bins, before)] if bins else []),
-        *_describe_calibration(context, bins, before),
-        tag("p", f"{_describe_shares(lines)}{_describe_bins(bins)}"),
-        _tabulate_reliability(lines),
-    ]
-    return make_section("calibration", title, *content)
-
-
-def _describe_calibration(
-    context: ReportContext, bins: Sequence[ReliabilityBin], before: Sequence[ReliabilityBin]
-) -> list[Html]:
-    """Return how the policy calibrates the model's probabilities, and what it gains."""
-    calibration = context.policy.calibration
-    if calibration is None:
-        return []
-    text = (
-        "The policy does not take the model’s probabilities as they are: it calibrates them first, by maps "
-        f"that were fitted on the cases on which it was chosen ({calibration.describe()})."
-    )
-    if before:
-        after, was = (
-            format_points(sum(one.share * abs(one.observed - one.predicted) for one in part))
-            for part in (bins, before)
+    content = []
+    if bins:
+        stated = "; ".join(
+            f"confidence {format_percent(one.predicted)}, accuracy {format_percent(one.observed)}"
+            for one in bins
         )
-        text += f" Confidence and accuracy differ by {was} on average before, and by {after} after."
-    return [tag("p", text)]
+        caption = (
+            "Across: the model’s confidence, the probability that it gives its best label. Up: how often "
+            "that label is right. Each dot is a tenth of the cases; on the dashed line the model is "
+            "calibrated, below it overconfident."
+        )
+        if before:
+            caption += " Open circles: the same before the policy’s calibration."
+        points, others = ([one[:3] for one in part] for part in (bins, before))
+        plot = draw_reliability(f"Calibration. {stated}", points, others)
+        up, across = (tag("p", name, class_="axis-name") for name in ("Accuracy", "Confidence"))
+        content.append(
+            tag("figure", tag("div", up, plot, across), tag("figcaption", caption), class_="beside")
+        )
+    if calibration is not None:
+        text = (
+            "The policy does not take the model’s probabilities as they are: it calibrates them first, by "
+            f"maps that were fitted on the cases on which it was chosen ({calibration.describe()})."
+        )
+        if before:
+            after, was = (
+                format_points(sum(one.share * abs(one.observed - one.predicted) for one in part))
+                for part in (bins, before)
+            )
+            text += f" Confidence and accuracy differ by {was} on average before, and by {after} after."
+        content.append(tag("p", text))
+    # The worst bin of confidence, if any is far from the diagonal.
+    off, text = [one for one in bins if one.is_notable], _describe_agreement(lines)
+    if off:
+        worst = max(off, key=lambda one: abs(one.deviations))
+        distance = f", {format_signed(worst.deviations)} standard errors off"
+        text += (
+            f" But where the model’s confidence is {format_percent(worst.predicted)}, it is right in "
+            f"{format_percent(worst.observed)} of the "
+            f"cases{distance if math.isfinite(worst.deviations) else ''}: its confidence is not calibrated."
+        )
+    return [*content, tag("p", text), _tabulate_reliability(lines)]
 
 
-def _draw_bins(bins: Sequence[ReliabilityBin], before: Sequence[ReliabilityBin]) -> Html:
-    title = "; ".join(
-        f"confidence {format_percent(one.predicted)}, accuracy {format_percent(one.observed)}" for one in bins
-    )
-    caption = (
-        "Across: the model’s confidence, the probability that it gives its best label. Up: how often that "
-        "label is right. Each dot is a tenth of the cases; on the dashed line the model is calibrated, below "
-        "it overconfident."
-    )
-    if before:
-        caption += " Open circles: the same before the policy’s calibration."
-    plot = draw_reliability(f"Calibration. {title}", [one[:3] for one in bins], [one[:3] for one in before])
-    up, across = (tag("p", name, class_="axis-name") for name in ("Accuracy", "Confidence"))
-    return tag("figure", tag("div", up, plot, across), tag("figcaption", caption), class_="beside")
-
-
-def _describe_shares(lines: Sequence[Reliability]) -> str:
-    """Return whether predicted and observed shares agree, over all cases and over each group."""
+def _describe_agreement(lines: Sequence[Reliability]) -> str:
+    """Return whether predicted and observed shares agree, on average and among similar probabilities."""
     notable = [line for line in lines if line.is_off]
-    if not notable:
-        return (
-            "Over all cases, and over each group, predicted and observed shares agree on average, as far as "
-            f"this many cases can show.{_describe_unevenness(lines)}"
-        )
-    worst = max(notable, key=lambda line: abs(line.observed - line.predicted))
-    return (
-        f"In {format_count(len(notable))} of {pluralize(len(lines), 'comparison')} predicted and observed "
-        f"shares differ by more than {NOTABLE:g} standard errors, which chance hardly explains. The largest "
-        f"difference: {_name_line(worst)}, {format_percent(worst.predicted)} predicted and "
-        f"{format_percent(worst.observed)} observed. Rules that depend on these probabilities may not hold "
-        f"on new cases.{_describe_unevenness(lines)}"
+    text = (
+        "Over all cases, and over each group, predicted and observed shares agree on average, as far as "
+        "this many cases can show."
     )
-
-
-def _describe_unevenness(lines: Sequence[Reliability]) -> str:
-    """Return whether probabilities agree with what was observed among cases of about the same probability."""
-    uneven = [line for line in lines if line.is_uneven]
-    if uneven:
+    if notable:
+        worst = max(notable, key=lambda line: abs(line.observed - line.predicted))
+        text = (
+            f"In {format_count(len(notable))} of {pluralize(len(lines), 'comparison')} predicted and "
+            f"observed shares differ by more than {NOTABLE:g} standard errors, which chance hardly explains. "
+            f"The largest difference: {_name_line(worst)}, {format_percent(worst.predicted)} predicted and "
+            f"{format_percent(worst.observed)} observed. Rules that depend on these probabilities may not "
+            "hold on new cases."
+        )
+    text += " Among cases of about the same probability"
+    if uneven := [line for line in lines if line.is_uneven]:
         worst = max(uneven, key=lambda line: line.unevenness - line.expected_unevenness)
         return (
-            f" Among cases of about the same probability they do not agree in {format_count(len(uneven))} of "
+            f"{text} they do not agree in {format_count(len(uneven))} of "
             f"{pluralize(len(lines), 'comparison')}: {_name_line(worst)} is off by "
             f"{format_points(worst.unevenness)} on average over ten bins, where chance explains "
             f"{format_points(worst.expected_unevenness)}."
         )
     most = max(line.most_unevenness for line in lines if not line.among)
     if most > CLOSE:
-        return (
-            " Among cases of about the same probability there are too few to decide: mean errors of up to "
-            f"{format_points(most)} may go unnoticed."
-        )
-    return f" Among cases of about the same probability they agree within {format_points(most)} on average."
-
-
-def _describe_bins(bins: Sequence[ReliabilityBin]) -> str:
-    """Return the worst bin of confidence, if any is far from the diagonal."""
-    notable = [one for one in bins if one.is_notable]
-    if not notable:
-        return ""
-    worst = max(notable, key=lambda one: abs(one.deviations))
-    distance = f", {format_signed(worst.deviations)} standard errors off"
-    return (
-        f" But where the model’s confidence is {format_percent(worst.predicted)}, it is right in "
-        f"{format_percent(worst.observed)} of the "
-        f"cases{distance if math.isfinite(worst.deviations) else ''}: its confidence is not calibrated."
-    )
+        unseen = format_points(most)
+        return f"{text} there are too few to decide: mean errors of up to {unseen} may go unnoticed."
+    return f"{text} they agree within {format_points(most)} on average."
 
 
 def _name_line(line: Reliability) -> str:

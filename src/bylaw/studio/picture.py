@@ -17,7 +17,6 @@ from bylaw.language.expressions import LABEL, Band, Objective, Rule
 from bylaw.language.families import Family
 from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
-from bylaw.program.linear_form import list_denominators
 from bylaw.program.row_rates import compute_row_rates, measure_rate, standard_error
 from bylaw.program.solution import FittedRate, Status
 from bylaw.report.rows import Cell, Partition, ReportRows
@@ -98,7 +97,7 @@ def describe_statement(statement: Statement, problem: Problem) -> dict[str, Any]
 
 def is_undefined(rule: Rule, rows: ReportRows) -> bool:
     """Return whether a rule on a ratio holds as 0/0 on these rows."""
-    return any(rows.measure(one) * len(rows) <= NEVER for one in list_denominators(rule))
+    return any(rows.measure(one) * len(rows) <= NEVER for one in rule.denominators)
 
 
 def _find_worst(rules: Sequence[Rule], rows: ReportRows, known: Mapping[str, float]) -> tuple[Rule, float]:

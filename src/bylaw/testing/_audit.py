@@ -522,11 +522,11 @@ def record_look(policy: Policy, rows: Fingerprint, verdict: Verdict, question: s
     seen = any(shares_rows(rows, (look.fingerprint,)) for look in looks)
     looks.add(new)
     if len(looks) > 1:
-        which = "on rows of which some judged it before" if seen else "on further rows"
+        which = ", on rows of which some were in an earlier look" if seen else ""
         planned = f"{1 - (1 - confidence) / len(looks):.6g}"
         warnings.warn(
             GuaranteeWarning(
-                f"this is look {len(looks)} at this policy, {which}: {100 * confidence:g} % confidence is "
+                f"this is look {len(looks)} at this policy{which}: {100 * confidence:g} % confidence is "
                 "that of a single look, and the chance of a false certificate grows with each",
                 Remedy("plan_looks", planned, (str(len(looks)),)),
             ),

@@ -102,9 +102,3 @@ def make_page_table(
         return tag("div", tag("table", *content, class_=class_), class_="drawn")
     region = {"class_": "scroll", "role": "region", "aria_label": caption, "tabindex": 0}
     return tag("div", tag("table", *content, class_="data"), **region)
-
-
-def make_section(anchor: str, title: str, *content: Content) -> Html:
-    """Return a section of a page, with its heading."""
-    heading = tag("h2", title, id=f"{anchor}-title")
-    return tag("section", heading, *content, id=anchor, aria_labelledby=f"{anchor}-title")
