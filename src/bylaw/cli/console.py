@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from bylaw._base.visible_text import escape_json, make_visible
+from bylaw._base.validation import escape_json, make_visible
 from bylaw.errors import (
     Action,
     BylawError,

@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bylaw._base.small_cells import choose_shown
 from bylaw._base.typing import Floats
-from bylaw._base.validation import MIN_CELL
+from bylaw._base.validation import MIN_CELL, choose_shown
 from bylaw.errors import BylawError
 from bylaw.language.expressions import LABEL, Atom, Conditions, Objective, Rate, Worst
 from bylaw.language.families import Family

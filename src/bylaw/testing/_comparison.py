@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bylaw._base.small_cells import choose_shown
 from bylaw._base.typing import Floats, Value
-from bylaw._base.validation import MIN_CELL
+from bylaw._base.validation import MIN_CELL, choose_shown
 from bylaw.errors import EvidenceError
 from bylaw.language.expressions import CHANGED, Rule
 from bylaw.policy.policy import Policy

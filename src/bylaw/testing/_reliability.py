@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bylaw._base.small_cells import choose_shown
 from bylaw._base.typing import Floats, Value
+from bylaw._base.validation import choose_shown
 from bylaw.calibration.calibration import CalibratedEvidence
 from bylaw.language.expressions import LABEL, Conditions
 from bylaw.rows.evidence import Evidence

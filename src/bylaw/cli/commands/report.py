@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 import bylaw
-from bylaw._base.visible_text import make_visible
+from bylaw._base.validation import make_visible
 from bylaw.cli import options
 from bylaw.cli.console import Grid, remark, tell, write_result
 from bylaw.cli.files import STREAM, check_outputs, name_output, open_output, open_tables
