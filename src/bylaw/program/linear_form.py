@@ -265,7 +265,7 @@ def compile_problem(
     minimized = problem.minimize.rate if isinstance(problem.minimize, Worst) else problem.minimize
     if isinstance(minimized, Ratio) or not minimized.is_linear:
         raise RuleError(
-            f"minimize={problem.minimize} is not linear, and only solve() and frontier() minimise it"
+            f"minimize={problem.minimize} is not linear, and only solve() and frontier() minimize it"
         )
     base, base_constant = compiler.rate(minimized)
     rows = [compiler.rate(found.excess) for found in rules]
@@ -556,7 +556,7 @@ def check_options_cost(minimize: Objective, form: LinearForm, evidence: RowData)
         priced = Worst(minimize.rate + cost, minimize.by) if isinstance(minimize, Worst) else minimize + cost
         raise RuleError(
             f"the option {option!r} costs nothing and no rule limits it, so that it would get all rows: "
-            f"add its cost to what is minimised, such as {priced}, or bound it, "
+            f"add its cost to what is minimized, such as {priced}, or bound it, "
             f"selected({option!r}) <= 0.05"
         )
 
@@ -579,7 +579,7 @@ def check_options_of_ratio(minimize: Objective, forms: Sequence[LinearForm], evi
             what, rate = f"the option {option!r}", f"selected({option!r})"
         raise RuleError(
             f"{what} costs nothing in minimize={minimize} and no rule limits it, so that chance would "
-            f"decide who gets it: minimise error() + 0.1 * {rate} subject to a rule on what is minimised "
+            f"decide who gets it: minimize error() + 0.1 * {rate} subject to a rule on what is minimized "
             f"now, such as {minimize} <= 0.5, or bound it, {rate} <= 0.05"
         )
 

@@ -84,8 +84,8 @@ class Guarantee:
         E||v - v on n rows|| <= sigma / sqrt(n)
 
     for the violations v of a policy chosen beforehand; for one chosen on the same rows it is the order of
-    magnitude (the paper: up to logarithms and a factor 1 + ||lambda|| sigma / sqrt(n)). It is no certificate;
-    held-out rows give one.
+    magnitude (the paper: up to logarithms and a factor 1 + ||lambda|| sigma / sqrt(n)). This estimate is not
+    a certificate; held-out rows give one.
 
     Two more terms are about the model and cannot be known from scores alone: delta_loss = E max_a abs(l -
     l_hat) and delta_constr^2 = E norm(C - C_hat)^2, the errors in the estimated loss and rules. All bounds
@@ -117,7 +117,7 @@ class Guarantee:
         condition asks for some that is above zero). Infinite if no rule binds, nan if it is not known.
         `diagnose(problem, evidence).slack` is the slack itself.
     chance : float
-        of decisions without chance, what they cost beyond the bound of the lemma, which is about randomised
+        of decisions without chance, what they cost beyond the bound of the lemma, which is about randomized
         ones.
     violation, excess_cost : float
         the bounds on the fitted rows.
@@ -316,24 +316,24 @@ class GroupRate(NamedTuple):
 
 
 class HardDecisions(NamedTuple):
-    """A policy without chance beside the randomised one, on the fitted rows, by the model's probabilities."""
+    """Deterministic decisions beside the randomized ones, on the fitted rows, by the model's probabilities."""
 
     cost: float
     randomised_cost: float
-    randomised_excess: float  # what the randomised one may cost beyond the best
+    randomised_excess: float  # what the randomized ones may cost beyond the best
 
     @property
     def excess(self) -> float:
-        """What it may cost beyond the best randomised one."""
+        """The most that they may cost beyond the best randomized ones."""
         return max(self.price, 0.0) + self.randomised_excess
 
     @property
     def price(self) -> float:
-        """What giving up chance costs."""
+        """The cost of giving up chance."""
         return self.cost - self.randomised_cost
 
     def __str__(self) -> str:
-        compared = f"{abs(self.price):.2g} {'less' if self.price < 0 else 'more'} than the randomised ones"
+        compared = f"{abs(self.price):.2g} {'less' if self.price < 0 else 'more'} than the randomized ones"
         return f"decisions without chance: they cost {self.cost:.4g}, {compared}"
 
 
