@@ -316,7 +316,7 @@ class GroupRate(NamedTuple):
 
 
 class HardDecisions(NamedTuple):
-    """Deterministic decisions beside the randomized ones, on the fitted rows, by the model's probabilities."""
+    """Deterministic decisions beside randomized ones, on the fitted rows, by the model's probabilities."""
 
     cost: float
     randomised_cost: float
