@@ -197,7 +197,7 @@ def test_a_new_file_keeps_the_permissions_of_the_old_one(tmp_path):
     with write_atomically(path) as partial:
         partial.write_text("new")
     assert (path.read_text(), stat.S_IMODE(path.stat().st_mode)) == ("new", 0o640)
-    with pytest.raises(FileNotFoundError, match="no folder"), write_atomically(tmp_path / "none" / "x"):
+    with pytest.raises(FileNotFoundError, match="does not exist"), write_atomically(tmp_path / "none" / "x"):
         pass
     with pytest.raises(IsADirectoryError), write_atomically(tmp_path):
         pass

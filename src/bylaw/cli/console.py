@@ -23,7 +23,6 @@ from rich.text import Text
 
 from bylaw._base.validation import escape_json, make_visible
 from bylaw.errors import (
-    Action,
     BylawError,
     ConvergenceWarning,
     GuaranteeWarning,
@@ -52,7 +51,7 @@ MEANINGS: dict[int, str] = {
     130: "interrupted",
 }
 
-_REMEDIES: dict[Action, str] = {  # in flags and keys of the rules file
+_REMEDIES: dict[str, str] = {  # in flags and keys of the rules file
     "pass_labels": "name their column with --label COLUMN",
     "pass_groups": "name its column with --group {subject}=COLUMN",
     "pass_group_probabilities": "name the columns of its probabilities with "

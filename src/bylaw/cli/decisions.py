@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -250,7 +250,15 @@ def write_decisions(
             if advance is not None:
                 advance(len(batch))
         if not (decider.tables.policy.deterministic or order.rises or repeated):
-            refuse_repeated(files, decider.id, order.rows)  # before the output appears
+            advice = (
+                "give each row an id of its own, or pass --repeated-ids to let such rows share their draw"
+            )
+            refuse_repeated(  # before the output appears
+                lambda: (batch.column(decider.id) for _, batch in _read_files(files, [decider.id])),
+                decider.id,
+                order.rows,
+                advice,
+            )
     return order.rows
 
 
@@ -285,48 +293,31 @@ class IdOrder:
         self.last = values[-1:]
 
 
-def refuse_repeated(files: Sequence[TableFile], column: str, n_rows: int) -> None:
-    """Raise an error if an id is in several rows of these files.
+def refuse_repeated(
+    read: Callable[[], Iterable[Any]],
+    column: str,
+    n_rows: int,
+    advice: str = "give each row an id of its own",
+) -> None:
+    """Raise an error if an id of a column is in several rows.
 
-    The ids are read several times if their hashes do not fit into memory together.
+    `read` returns all ids in batches. It is called several times if their hashes do not fit into memory
+    together.
     """
+
+    def hash_batches() -> Iterator[tuple[NDArray[Any], NDArray[np.uint64]]]:
+        for batch in read():
+            if len(batch):
+                ids = as_vector(batch, "ids")
+                yield ids, hash_ids(ids, "", "")[:, 0]
+
     n_parts = max(-(-n_rows // MAX_KEYS), 1)
     for part in range(n_parts):
-        hashes = [keys[keys % np.uint64(n_parts) == part] for _, keys in _read_keys(files, column)]
-        key = _find_repeated(np.concatenate(hashes)) if hashes else None
-        if key is None:
-            continue
-        count, value = 0, None
-        for ids, keys in _read_keys(files, column):
-            rows = np.flatnonzero(keys == key)
-            count += len(rows)
-            value = ids[int(rows[0])].as_py() if value is None and len(rows) else value
-        raise OptionError(
-            f"the id {value!r} in the column {column!r} is that of {count:,} rows; give each row an id of "
-            "its own, or pass --repeated-ids to let such rows share their draw"
-        )
-
-
-def check_ids(ids: Any) -> None:
-    """Raise an error if an id in memory is in several rows."""
-    vector = as_vector(ids, "ids")
-    keys = hash_ids(vector, "", "")[:, 0]
-    if (key := _find_repeated(keys)) is not None:
-        value = vector[keys == key].tolist()[0]
-        raise OptionError(f"the id {value!r} is in several rows; give each row an id of its own")
-
-
-def _find_repeated(keys: NDArray[np.uint64]) -> np.uint64 | None:
-    """Return a hash that occurs more than once, if there is one."""
-    ordered = np.sort(keys)
-    twice = ordered[1:][ordered[1:] == ordered[:-1]]
-    return twice[0] if len(twice) else None
-
-
-def _read_keys(files: Sequence[TableFile], column: str) -> Iterator[tuple[Any, NDArray[np.uint64]]]:
-    """Yield ids and their hashes, batch by batch."""
-    for file in files:
-        for batch in file.batches([column]):
-            if len(batch):
-                ids = batch.column(column)
-                yield ids, hash_ids(as_vector(ids, "ids"), "", "")[:, 0]
+        hashes = [keys[keys % np.uint64(n_parts) == part] for _, keys in hash_batches()]
+        ordered = np.sort(np.concatenate([np.empty(0, np.uint64), *hashes]))
+        twice = ordered[1:][ordered[1:] == ordered[:-1]]
+        if len(twice):
+            ids = [value for ids, keys in hash_batches() for value in ids[keys == twice[0]].tolist()]
+            raise OptionError(
+                f"the id {ids[0]!r} in the column {column!r} is that of {len(ids):,} rows; {advice}"
+            )

@@ -98,7 +98,11 @@ def _declare(
         str | None, typer.Option(help="The delimiter of CSV files, such as ';'.", show_default="a comma")
     ] = None,
     format_: Annotated[
-        str | None, typer.Option("--format", help=f"The format of a table that is -: {', '.join(FORMATS)}.")
+        str | None,
+        typer.Option(
+            "--format",
+            help=f"The format of a table that is -, or of parts that decide writes: {', '.join(FORMATS)}.",
+        ),
     ] = None,
     scanned: Annotated[
         bool | None,

@@ -24,8 +24,6 @@ from bylaw.rows.evidence import KNOWN, Evidence
 from bylaw.rows.table_files import TableFile, detect_format, name_table, open_columns
 from bylaw.rows.text_values import match_value
 
-MAX_CLASSES = 20  # that are read of a column of labels which should have two
-
 
 @dataclass(frozen=True)
 class Reading:
@@ -84,7 +82,7 @@ def open_rows(
 ) -> Evidence | scan.Scan:
     """Return the rows of a table to fit: scanned if `asked` or, by default, if they do not fit in memory."""
     scanned = asked
-    if asked is None and (scanned := _is_large(open_columns(path, columns), _list_names(columns))):
+    if asked is None and (scanned := _is_large(open_columns(path, columns), columns.names)):
         remark(f"{name_table(path)} is too large to be read at once: its rows are scanned (--in-memory)")
     if scanned:
         return scan.scan(path, replace(columns, propensity_weights=None), progress=progress)
@@ -103,18 +101,13 @@ def check_propensity_weights(rows: Evidence | scan.Scan, given: Any) -> None:
         raise OptionError("--propensity-weights has no effect: no label or group is missing")
 
 
-def _list_names(columns: Columns) -> list[str]:
-    """Return the columns that rows are made of."""
-    return list(dict.fromkeys([*columns.needed, *columns.outcomes]))
-
-
 def read_rows(
     path: Path, columns: Columns, groups: Mapping[str, Sequence[Any]], reading: Reading = _READING
 ) -> Evidence:
     """Return the rows of a table, which need not have the labels and true groups of the fit."""
     file = open_columns(path, columns, groups)
     columns = columns.keep_observed(file.names)
-    table = reading.read(file, _list_names(columns))
+    table = reading.read(file, columns.names)
     if not len(table):
         raise EvidenceError(f"{path} has no rows")
     present, partly, unweighted = [], False, replace(columns, propensity_weights=None)
@@ -132,7 +125,7 @@ def read_rows(
         return columns.evidence(table)
     except EvidenceError as problem:
         # Name the first of several files that has an error, and count its rows in that file.
-        names = _list_names(columns)
+        names = columns.names
         for part in file.split(names) if len(file.files) > 1 else ():
             try:
                 if len(rows := part.read(names)):
@@ -247,7 +240,7 @@ def _read_classes(stated: Mapping[str, Any], names: Sequence[str], path: Path) -
     values: dict[Any, None] = {}
     for batch in TableFile(path, values={label: ()}).batches([label]):
         values |= dict.fromkeys(batch.column(label).drop_null().unique().to_pylist())
-        if len(values) > MAX_CLASSES:
+        if len(values) > 2:
             break
     classes = list(values)
     if len(classes) != 2 or match_value(str(stated["positive"]), classes) is None:

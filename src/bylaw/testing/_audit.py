@@ -22,8 +22,7 @@ from bylaw.language.expressions import LABEL, Worst, format_conditions
 from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy, compute_probabilities
-from bylaw.policy.provenance import Look
-from bylaw.policy.recognition import Fingerprint, hash_evidence, shares_rows
+from bylaw.policy.provenance import Fingerprint, Look, hash_evidence, shares_rows
 from bylaw.program.row_rates import compute_group_rates, warn_of_missing_groups
 from bylaw.rows.arrays import check_alignment, make_frame
 from bylaw.rows.evidence import KNOWN, Evidence, Limits, RowData, encode_values
@@ -483,7 +482,7 @@ def record_look(
         if same_question and new.fingerprint.digests and look.fingerprint == new.fingerprint:
             return len(looks)
     seen = any(shares_rows(rows, (look.fingerprint,)) for look in looks)
-    looks.add(new)
+    looks.append(new)
     if len(looks) > 1:
         which = ", on rows of which some were in an earlier look" if seen else ""
         planned = f"{1 - (1 - confidence) / len(looks):.6g}"

@@ -19,7 +19,6 @@ from bylaw.cli.files import check_outputs, name_output, name_saved, open_output,
 from bylaw.errors import InfeasibleRulesError, OptionError, UncertifiedError
 
 SAMPLE_ROWS = 1_000_000  # of a report on rows that are scanned
-_MAX_SENTENCES = 20  # rules in words: a screen of them
 
 
 @options.share(
@@ -225,7 +224,7 @@ def _describe_fit(policy: bylaw.Policy, measured: _Measured, labeled: bool) -> I
         )
     if policy.prices:
         yield "In words:"
-        for rule in policy.problem.rules[:_MAX_SENTENCES]:
+        for rule in policy.problem.rules:
             yield f"  {write_sentence(rule, policy.problem.kind)}"
         yield _tabulate_prices(policy)
     if policy.fitted_rates is not None and policy.certificate is None:
@@ -366,7 +365,7 @@ def run_refit(
 
       bylaw refit policy.json new.parquet --churn 0.05 --certify held.parquet -o policy2.json
     """
-    from bylaw.cli.decisions import check_ids
+    from bylaw.cli.decisions import refuse_repeated
     from bylaw.cli.tables import PolicyTables
     from bylaw.rows.table_files import name_table
     from bylaw.testing import compare_policies
@@ -383,13 +382,13 @@ def run_refit(
     rows, columns = tables.read(table)
     ids = tables.read_ids(table, columns)
     if ids is not None:
-        check_ids(ids)
+        refuse_repeated(lambda: [ids], str(columns.id), len(ids))
     if certify is not None:
         solving["confidence"] = options.check_confidence(given.confidence)
         solving["held_out"], held_columns = tables.read_held_out(certify, given)
         held_ids = tables.read_ids(certify, held_columns)
         if ids is not None and held_ids is not None:
-            check_ids(held_ids)
+            refuse_repeated(lambda: [held_ids], str(held_columns.id), len(held_ids))
             solving["held_out_ids"] = held_ids
     rules = None if others is None else list(others.problem.rules)
     try:
