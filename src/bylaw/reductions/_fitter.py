@@ -153,7 +153,7 @@ class Observed:
 
     def fit(self, task: Task, fitter: Fitter, rest: Callable[[Task], Policy]) -> Policy:
         correction = fitter.correct(task.problem, task.compiled)
-        if correction.affected.any() or fitter.margin:
+        if correction.facts.affected.any() or fitter.margin:
             found = correction.fit(fitter.margin)
             _raise_conflict(correction, found)
             if fitter.margin == "auto":
@@ -278,7 +278,7 @@ class Fitter:
         """
         dual, _ = self.make_dual(problem)
         correction = self.correct(problem, dual) if dual.n_rules else None
-        if correction is None or not correction.affected.any():
+        if correction is None or not correction.facts.affected.any():
             found = examine(dual, problem, self.evidence, costs=costs)
             return replace(found, slack=measure_slack(dual)) if found.feasible else found
         fitted = correction.fit(0.0)
