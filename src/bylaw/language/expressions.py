@@ -178,8 +178,8 @@ class Atom:
     @property
     def decided(self) -> Value | None:
         """The decision that it is given, by a condition or by its definition."""
-        by_itself = self.definition.decided
-        return self.decision if by_itself is None else by_itself(*self.arguments)
+        always = self.definition.decided
+        return self.decision if always is None else always(*self.arguments)
 
     @property
     def is_quotient(self) -> bool:
