@@ -14,7 +14,7 @@ FAILURES = {
     "usage": (("fit", "scores.parquet"), 2, "Missing option"),
     "no such option": (("fit", "scores.parquet", "--nonsense"), 2, "No such option"),
     "option": (("fit", "scores.parquet", "-o", "p.json"), 2, "no rules are given"),
-    "file": (("audit", "policy.json", "nowhere.parquet"), 2, "there is no file nowhere.parquet"),
+    "file": (("audit", "policy.json", "nowhere.parquet"), 2, "no such file: nowhere.parquet"),
     "policy": (("show", "nowhere.json"), 2, "nowhere.json"),
     "conflict": (("fit", "scores.parquet", *CONFLICT, "-o", "p.json"), 1, "the rules conflict"),
     "decide": (("decide", "policy.json", "scores.parquet", "-o", "x.doc"), 2, "a table's name ends in"),

@@ -164,7 +164,7 @@ def test_a_link_stays_and_a_pipe_is_refused(tmp_path):
 def test_an_unknown_ending_or_no_file(tmp_path):
     with pytest.raises(OptionError, match=r"\.csv, \.tsv, \.csv\.gz, \.tsv\.gz, \.parquet"):
         TableFile(tmp_path / "rows.xls").read()
-    with pytest.raises(EvidenceError, match="there is no file"):
+    with pytest.raises(EvidenceError, match="no such file"):
         TableFile(tmp_path / "rows.csv").read()
 
 

@@ -13,7 +13,7 @@ from bylaw._base.validation import check_choice, check_margin, check_positive
 from bylaw.errors import OptionError, RuleError, RuleSyntaxError
 from bylaw.language.parser import parse
 from bylaw.language.problem import Problem
-from bylaw.rows.column_roles import ROLES
+from bylaw.rows.columns import ROLES
 
 SOLVING = ("solver", "beta", "tol", "margin", "calibrate", "deterministic")
 _TOP = ("minimize", "rules", "decisions", "reject", "columns", "solve")

@@ -23,8 +23,7 @@ from bylaw.language.expressions import CHANGED, LABEL, shorten
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
 from bylaw.rows.arrays import as_partial_vector
-from bylaw.rows.column_roles import OBVIOUS_LABELS, as_mapping, find_columns, order_columns
-from bylaw.rows.columns import Columns
+from bylaw.rows.columns import OBVIOUS_LABELS, Columns, as_mapping, find_columns, order_columns
 from bylaw.rows.evidence import KNOWN, Evidence
 from bylaw.rows.outcomes import observe
 from bylaw.rows.table_files import TableFile, detect_format, name_table, open_columns

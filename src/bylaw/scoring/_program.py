@@ -25,8 +25,7 @@ from bylaw.language.expressions import LABEL, Conditions, CostColumn, Source, fo
 from bylaw.language.problem import Problem
 from bylaw.program.linear_form import Feature, FeatureMap
 from bylaw.rows.columns import Columns
-from bylaw.rows.evidence import REJECTED
-from bylaw.rows.probabilities import ROUNDING, SUM_TOLERANCE
+from bylaw.rows.evidence import REJECTED, ROUNDING, SUM_TOLERANCE
 from bylaw.scoring._columns import Layout
 from bylaw.scoring._vectors import (
     Vector,

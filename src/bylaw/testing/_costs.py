@@ -189,7 +189,7 @@ def compare_scanned_costs(policy: Policy, rows: SurveyedRows) -> ScannedCosts:
     for rate in measured:
         combine_means(rate, classes, note)
     task = _CostTask(policy, rows, tuple(places))
-    sums = sum(rows.scan.walk(task, rows.reader.names, lambda part: int(part[0])), np.zeros(1))
+    sums = sum(rows.scan.walk(task, rows.reader.columns.names, lambda part: int(part[0])), np.zeros(1))
     n_rows, mass, referred = sums[:3].tolist()
     means = sums[3:].reshape(3, -1) / mass
 
