@@ -54,7 +54,7 @@ def test_what_cannot_be_certified_is_json_too(folder, bylaw):
 
 
 def test_a_fault_is_json_too(policy, bylaw, monkeypatch):
-    monkeypatch.setattr("bylaw.cli.commands.report._list_facts", lambda _: 1 / 0)
+    monkeypatch.setattr("bylaw.cli.commands.fit._list_card", lambda _: 1 / 0)
     answer = bylaw("show", "policy.json", "--json")
     assert (answer.code, json.loads(answer.out)["exit_code"]) == (3, 3)
 

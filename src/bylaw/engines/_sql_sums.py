@@ -289,19 +289,16 @@ def select_columns(
 ) -> tuple[str, Sheet]:
     """Return a SELECT of the cell, the weight and the columns of all rows that have a weight; and the sheet
     that these make."""
-    features, weighted = (
-        Features(replace(form.feature_map, features=layout.columns), columns),
-        columns.weights,
-    )
+    features = Features(replace(form.feature_map, features=layout.columns), columns)
+    weighted = columns.weights is not None
     cell = constant(0)
     for name, count in zip(layout.cells.names, layout.cells.shape, strict=True):
         given, values = features.given[Cell("groups", name)], evidence.known_groups[name].values
         code = case(*((given.is_in([value]), constant(i)) for i, value in enumerate(values)), otherwise=None)
         cell = cell * constant(count) + code
-    results = {
-        "cell": cell.named("cell"),
-        **({} if weighted is None else {"weight": read("weight").named("weight")}),
-    }
+    results = {"cell": cell.named("cell")}
+    if weighted:
+        results["weight"] = read("weight").named("weight")
     shared = []
     for d, feature in enumerate(layout.columns):
         product = features.compute(feature)
@@ -312,8 +309,8 @@ def select_columns(
     printer = SqlPrinter(database.dialect, features)
     texts, source = printer.nest(results.values(), database.relation)
     selected = ", ".join(f"{text} AS {name}" for text, name in zip(texts, results, strict=True))
-    chosen = "" if weighted is None else " WHERE weight > 0"
-    return f"SELECT {selected} FROM {source}{chosen}", Sheet(form, layout, join(shared), weighted is not None)
+    chosen = " WHERE weight > 0" if weighted else ""
+    return f"SELECT {selected} FROM {source}{chosen}", Sheet(form, layout, join(shared), weighted)
 
 
 @dataclass(frozen=True, eq=False)

@@ -52,7 +52,7 @@ class DatabaseScan(Scan):
         yield
         self.report(n_rows or 0, n_rows)
 
-    def survey(self, problem: Problem, seed: int = 0) -> SurveyedTable:  # type: ignore[override]
+    def survey(self, problem: Problem) -> SurveyedTable:  # type: ignore[override]
         """Return the rows with what a problem needs to know of them, by one pass over them."""
         columns = self.columns.restrict(problem.attributes, problem.references, problem.arrays)
         if columns.label or columns.true_groups:

@@ -131,7 +131,7 @@ class Scan:
     columns: Columns
     progress: Watcher | None = None
     starts: list[float] = field(default_factory=list, repr=False, compare=False)  # of walks over all rows
-    known: dict[Any, SurveyedRows] = field(default_factory=dict, repr=False, compare=False)  # surveys
+    surveys: dict[Problem, SurveyedRows] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def passes(self) -> int:
@@ -171,13 +171,13 @@ class Scan:
             raise EvidenceError(f"{self.engine} has no rows")
         return total
 
-    def survey(self, problem: Problem, seed: int = 0) -> SurveyedRows:
+    def survey(self, problem: Problem) -> SurveyedRows:
         """Return the rows with what a problem needs to know of all of them, and a sample; it is kept."""
-        if (problem, seed) in self.known:
-            return replace(self.known[problem, seed], begun=self.passes)
+        if problem in self.surveys:
+            return replace(self.surveys[problem], begun=self.passes)
         begun = self.passes
         columns = self.columns.restrict(problem.attributes, problem.references, problem.arrays)
-        plan = Sampler.of(SAMPLE_ROWS, self.engine.n_rows, self.engine.n_partitions, seed)
+        plan = Sampler.of(SAMPLE_ROWS, self.engine.n_rows, self.engine.n_partitions, seed=0)
         reader, attributes = BatchReader(columns), list(problem.attributes)
         task = partial(survey_rows, reader=reader, attributes=attributes, plan=plan)
         found = self._add_up(task, columns.names, lambda part: part.n_rows)
@@ -195,10 +195,9 @@ class Scan:
                 observed = None if observed is None else observed.rename(name, meanings[column])
         reader = BatchReader(columns, {name: margins.list_values(name) for name in margins.names})
         rows = replace(self, engine=engine, columns=columns)
-        self.known[problem, seed] = SurveyedRows(
-            rows, reader, found.n_weighted, margins, observed, table, begun
-        )
-        return self.known[problem, seed]
+        surveyed = SurveyedRows(rows, reader, found.n_weighted, margins, observed, table, begun)
+        self.surveys[problem] = surveyed
+        return surveyed
 
     def sample(
         self, n_rows: int, seed: int = 0, values: Mapping[str, Sequence[Value]] | None = None

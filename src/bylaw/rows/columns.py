@@ -213,7 +213,7 @@ class Columns:
             }
             known["true_groups"] = dict(content["true_groups"].items())
             columns = cls(**{**known, "label": content["label"], "id": content["id"]})
-            names = [*columns.needed, *columns.outcomes, *([] if columns.id is None else [columns.id])]
+            names = [*columns.names, *([] if columns.id is None else [columns.id])]
             lists = [known["probabilities"], known["classes"]]
             lists = lists if any(lists) or "options" not in known else [known["options"]]
             maps = [known["joint"], known["references"], known["costs"]]

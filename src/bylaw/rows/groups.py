@@ -20,11 +20,7 @@ MISSING = -1  # the code of a label or a group that was not observed
 _ARROW_TEXTS = ("string", "large_string", "string_view")
 _ARROW_DICTIONARIES = ("dictionary<values=string", "dictionary<values=large_string")
 _NARROW = 2**12  # a range of numbers that is counted rather than sorted
-_LEAST_ROWS = (
-    (5000, math.inf),
-    (500, 20),
-    (20, 5),
-)  # (values, rows): more values than these need so many rows
+_LEAST_ROWS = ((5000, math.inf), (500, 20), (20, 5))  # more values than the first need so many rows each
 
 
 @dataclass(frozen=True)
@@ -85,8 +81,8 @@ def find_distinct(vector: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]
     if high - low >= _NARROW or high > np.iinfo(np.int64).max:
         values, places = np.unique(vector, return_inverse=True)
         return values, places.astype(np.int64, copy=False)
-    offsets = vector.astype(np.int64)
-    offsets -= low
+    # Numbers that lie close together are counted, which is faster than to sort them.
+    offsets = vector.astype(np.int64) - low
     present = np.bincount(offsets, minlength=1) > 0
     values = (np.flatnonzero(present) + low).astype(vector.dtype)
     return values, offsets if present.all() else (np.cumsum(present) - 1).take(offsets)
@@ -104,11 +100,8 @@ def check_group_sizes(values: Sequence[Value], counts: NDArray[Any], what: str) 
         return
     each = "1 row" if typical == 1 else f"{typical:,} rows"
     found = f"half of them on {each} or fewer" if counts.max() > typical else f"each on {each}"
-    limit = (
-        f"rules compare at most {_LEAST_ROWS[0][0]:,}"
-        if needed == math.inf
-        else f"{needed} rows each would do"
-    )
+    most = f"rules compare at most {_LEAST_ROWS[0][0]:,}"
+    limit = most if needed == math.inf else f"{needed} rows each would do"
     number = isinstance(values[0], int | float)
     advice = (
         "a number, put it into a few bins: np.digitize(column, np.quantile(column, [0.2, 0.4, 0.6, 0.8]))"

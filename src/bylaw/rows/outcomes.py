@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -44,23 +43,20 @@ class PartlySeen:
     groups: Mapping[str, KnownGroup]  # likewise
     seen: Mapping[str, Mask]  # where, for attributes with missing values: (n_rows,) each
     weights: Floats | None = None  # (n_rows,): 1 / P(seen | x)
+    views: dict[Names, RowData] = field(default_factory=dict)  # results of `view`, and of `correction`
+    corrections: dict[Names, Floats] = field(default_factory=dict)
 
     def view(self, names: Names) -> RowData:
         """Return the rows with the attributes that all of them have, and `names` as if all had them."""
-        if names not in self._views:
+        if names not in self.views:
             shown = {n: group for n, group in self.groups.items() if n in names or n not in self.seen}
             codes = self.codes if LABEL in names or LABEL not in self.seen else None
-            self._views[names] = _substitute(self.evidence, codes, shown)
-        return self._views[names]
-
-    def list_stages(self, names: Names) -> list[Names]:
-        """Return growing sets of these attributes: groups first, those that more rows have before others."""
-        order = sorted(names, key=lambda name: (name == LABEL, -self.seen[name].sum(), name))
-        return [frozenset(order[: i + 1]) for i in range(len(order))]
+            self.views[names] = _substitute(self.evidence, codes, shown)
+        return self.views[names]
 
     def correction(self, names: Names) -> Floats:
         """Return r / rho, (n_rows,), by which the error of a prediction is multiplied."""
-        if names not in self._corrections:
+        if names not in self.corrections:
             shown = np.logical_and.reduce([self.seen[name] for name in names]).astype(np.float64)
             shown = shown if self.weights is None else shown * self.weights
             share = float(np.average(shown, weights=self.evidence.weights))
@@ -69,16 +65,8 @@ class PartlySeen:
                     f"a rule refers to {' and '.join(sorted(names))}, and no row with weight shows "
                     f"{'both' if len(names) == 2 else 'all of them' if len(names) > 2 else 'it'}"
                 )
-            self._corrections[names] = shown / share
-        return self._corrections[names]
-
-    @cached_property
-    def _views(self) -> dict[Names, RowData]:
-        return {}
-
-    @cached_property
-    def _corrections(self) -> dict[Names, Floats]:
-        return {}
+            self.corrections[names] = shown / share
+        return self.corrections[names]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -104,8 +92,12 @@ class ObservedRows(RowData):
     @property
     def seen(self) -> dict[str, Mask]:
         """Where each attribute was observed, (n_rows,); only those with missing values."""
-        where = slice(None) if self.places is None else self.places
+        where = self._locate()
         return {} if self.partly is None else {n: mask[where] for n, mask in self.partly.seen.items()}
+
+    def _locate(self, rows: Part = slice(None)) -> Any:
+        """Return the positions of some of these rows among those of `partly`."""
+        return rows if self.places is None else self.places[rows]
 
     @property
     def unseen(self) -> set[Any]:
@@ -120,8 +112,11 @@ class ObservedRows(RowData):
         total = before = super().event_probability(event, rows)
         if self.partly is None:
             return total
-        where: Any = rows if self.places is None else self.places[rows]
-        for names in self.partly.list_stages(self.find_partly_seen(name for name, _ in event)):
+        # Correct by one attribute after the other: groups first, those that more rows have before others.
+        where, seen = self._locate(rows), self.partly.seen
+        order = self.find_partly_seen(name for name, _ in event)
+        order = sorted(order, key=lambda name: (name == LABEL, -seen[name].sum(), name))
+        for names in [frozenset(order[: i + 1]) for i in range(len(order))]:
             after = self.partly.view(names).event_probability(event, where)
             total = total + self.partly.correction(names)[where] * (after - before)
             before = after
@@ -136,7 +131,7 @@ class ObservedRows(RowData):
         names = self.find_partly_seen(name for name, _ in event)
         if self.partly is None or not names:
             return super().event_probability(event) * np.ones(len(self))
-        where: Any = slice(None) if self.places is None else self.places
+        where = self._locate()
         outcome = self.partly.view(names).event_probability(event, where)
         return self.partly.correction(names)[where] * outcome
 
@@ -152,7 +147,7 @@ class ObservedRows(RowData):
         predicted, before = self.predicted.costs.get(source.name), np.zeros(len(self))
         if predicted is not None:
             before = super().event_probability(event) * predicted[:, source.item]
-        where: Any = slice(None) if self.places is None else self.places
+        where = self._locate()
         after = self.partly.view(names).event_probability(event, where) * costs
         return before + self.partly.correction(names)[where] * (after - before)
 
@@ -162,8 +157,7 @@ class ObservedRows(RowData):
 
     def seen_share(self, event: Conditions) -> float:
         """Return the share of rows that have all attributes of an event."""
-        names = self.find_partly_seen(name for name, _ in event)
-        return float(np.mean(self._find_seen(names))) if names else 1.0
+        return float(np.mean(self._find_seen(self.find_partly_seen(name for name, _ in event))))
 
     def restrict(self, names: Iterable[str]) -> ObservedRows:
         """Return the rows that have all of these attributes, with these as observed and no others that are
@@ -176,7 +170,7 @@ class ObservedRows(RowData):
         if self.partly is None or not chosen:
             return self, np.arange(len(self))
         here = np.flatnonzero(self._find_seen(chosen))
-        where = here if self.places is None else self.places[here]
+        where = self._locate(here)
         view = self.partly.view(chosen).rows(where)
         weights = view.weights
         if self.partly.weights is not None:
