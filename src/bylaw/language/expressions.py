@@ -16,8 +16,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple, NoReturn
 
 from bylaw._base.typing import Value
-from bylaw._base.validation import as_name, as_scalar, check_number
-from bylaw._base.visible_text import make_visible
+from bylaw._base.validation import as_name, as_scalar, check_number, make_visible
 from bylaw.errors import Remedy, RuleError
 from bylaw.language.action_space import ActionSpace, LabelSpace, OptionSpace, SetSpace
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 
-from bylaw._base.visible_text import make_visible
+from bylaw._base.validation import make_visible
 from bylaw.view.colors import Tone
 from bylaw.view.numbers import pluralize
 
