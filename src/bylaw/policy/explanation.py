@@ -33,14 +33,14 @@ class Explanation:
 
     score = baseline + pulls, summed over rules, and the probabilities are softmax(beta * score). All are in
     the unit of the objective: `baseline` is minus the cost of an action, and a pull of 0.1 towards an action
-    is worth as much as 0.1 less cost. For sets, a label with a score above zero is included with a probability
-    above one half.
+    is worth as much as 0.1 less cost. For sets, a label with a score above zero is included with a
+    probability above one half.
 
     `before` is the decision of your model, as in audits and reports: the label of least cost by its own
     scores, before any calibration; for sets, that label alone. `without_rules` is the best decision by the
     calibrated scores, with options that have a cost; None if the objective is not linear, since it then takes
-    a solver. Rules that compare quotients, such as `predictive_parity`, are solved together, and have one pull
-    under the name of the statement.
+    a solver. Rules that compare quotients, such as `predictive_parity`, are solved together, and have
+    one pull under the name of the statement.
     """
 
     action_space: ActionSpace
