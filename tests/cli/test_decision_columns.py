@@ -64,7 +64,7 @@ def test_one_decision_is_a_plain_value():
 
 
 def test_what_is_refused():
-    with pytest.raises(EvidenceError, match="no decision in row 1"):
+    with pytest.raises(EvidenceError, match="the decision in row 1 is missing"):
         column("labels", (0, 1)).read([0, None])
     with pytest.raises(EvidenceError, match="no decision in row 0"):
         column("sets", (0, 1)).read([None])
