@@ -27,7 +27,7 @@ from bylaw.program.linear_form import check_options_of_ratio, compile_problem, m
 from bylaw.program.row_rates import measure_rate
 from bylaw.program.solution import Solution, Status
 from bylaw.rows.evidence import Evidence
-from bylaw.solvers.base import Solver, resolve_beta
+from bylaw.solvers import Solver, resolve_beta
 
 _ROUNDS = 40  # of Dinkelbach's method; five or six are usual
 SETTLED = 1e-7  # change of an objective, relative to one

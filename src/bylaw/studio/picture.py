@@ -46,23 +46,15 @@ def draw_cost(rows: ReportRows) -> dict[str, Any]:
     }
 
 
-def draw_rules(
-    rows: ReportRows, intervals: bool, excesses: Mapping[str, float] | None = None
-) -> list[dict[str, Any]]:
+def draw_rules(rows: ReportRows, intervals: bool) -> list[dict[str, Any]]:
     """Return each rule of the problem: its price, and the single rule of it that is nearest to its bound.
 
-    Parameters
-    ----------
-    rows : ReportRows
-    intervals : bool
-        whether to add confidence intervals.
-    excesses : dict, optional
-        the excesses of single rules, as far as they are known.
+    If `intervals`, confidence intervals are added.
     """
     policy, problem = rows.policy, rows.policy.problem
     expanded = problem.expand(rows.seen.classes, rows.seen.group_values, policy.action_space.options)
     fitted = {} if policy.fitted_rates is None else {one.rule: one for one in policy.fitted_rates.rules}
-    known = {**(excesses or {}), **policy.observed}
+    known = policy.observed
     # If observed rates do not satisfy their rules, an excess is not a rounding error of the solver.
     missed = policy.solution.status is Status.MISSED
     allowed, drawn = TOLERANCE + (1e-6 if missed else policy.guarantee.violation), []

@@ -280,11 +280,9 @@ class Session:
             (table, id(rows.model), rows.seen),
             lambda: (table.average(rows.model), picture.measure_mistakes(rows.model, table, rows)),
         )
-        excesses = self._solvers[question.view].take_excesses(policy.solution.multipliers)
-        excesses = {} if policy.deterministic else excesses  # those are of randomized decisions
         rules: list[Any] = [None] * len(question.rules)
         cost, minimize = picture.draw_cost(rows), policy.problem.minimize
-        drawn_rules = picture.draw_rules(rows, observed, excesses)
+        drawn_rules = picture.draw_rules(rows, observed)
         for place, drawn, statement in zip(question.places, drawn_rules, policy.problem.rules, strict=True):
             rules[place] = drawn
             if drawn["undefined"]:  # its price does not state its cost
