@@ -49,7 +49,7 @@ from bylaw.reductions._warnings import warn_of_alike_actions, warn_of_small_chan
 from bylaw.reductions._worst_group import GroupSearch, add_groups
 from bylaw.rows.evidence import Evidence
 from bylaw.rows.outcomes import ObservedRows, observe
-from bylaw.solvers.base import Callback, Solver, resolve_beta
+from bylaw.solvers import Callback, Solver, resolve_beta
 from bylaw.solvers.full_batch import FullBatch, take_newton_step
 from bylaw.solvers.screening import ScreenedRows, screen_rows
 
@@ -267,7 +267,11 @@ class Fitter:
         check_options_cost(stated or problem.minimize, form, self.evidence)
         dual, near = make_dual(form, self.evidence, self.surveyed, self.beta)
         if self.certifying and not dual.n_rules:
-            raise OptionError("there are no rules to certify; leave out guarantee and held_out")
+            raise OptionError(
+                "a guarantee must be about at least one rule, got none; add rules, or "
+                "leave out "
+                "guarantee and held_out"
+            )
         beta = resolve_beta(self.beta, dual.n_rows, lambda: sharpness * self.solver.auto_beta(dual))
         return dual.with_beta(beta), near
 
@@ -366,7 +370,8 @@ def _refuse_scanned_rows(problem: Problem) -> None:
         rule = next(filter(compares_quotients, problem.rules), None)
         what = str(rule) if linear else f"minimize={problem.minimize}"
         raise OptionError(
-            f"{what} needs all rows in memory, over which it takes many passes", Remedy("read_all_rows")
+            f"{what} must be solved with all rows in memory, because it takes many passes over them",
+            Remedy("read_all_rows"),
         )
 
 
@@ -409,10 +414,10 @@ def _approach_unseen(dual: Dual, source: UnseenRows, beta: float | str) -> Float
     near = None
     if dual.n_rules:
         with source.sampling() as take:
-            near = _solve_sample(dual.with_sample(take(dual.n_rows)), dual.n_rows, beta)
+            near = _solve_sample(dual.with_rows((), take(dual.n_rows)), dual.n_rows, beta)
     if near is None or near[1].status is not Status.CONVERGED:
         dual.measure_constants()
         return None
     about, multipliers = dual.with_beta(near[0].beta), near[1].multipliers
-    (total,) = dual.measure_constants(about.make_tally_pass(multipliers, curvature=True, rules_alone=True))
+    (total,) = dual.measure_constants(about.make_tally_pass(multipliers, curvature=True))
     return take_newton_step(about, multipliers, total)

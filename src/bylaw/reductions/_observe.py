@@ -35,7 +35,7 @@ from bylaw.program.solution import HardDecisions, Solution, Status
 from bylaw.reductions._ratio_rules import RatioRules
 from bylaw.rows.evidence import Evidence
 from bylaw.rows.outcomes import ObservedRows
-from bylaw.solvers.base import Callback
+from bylaw.solvers import Callback
 from bylaw.solvers.screening import screen_rows
 from bylaw.solvers.separable import find_separate_rules
 from bylaw.solvers.shifts import ObservedSolution, ShiftedRules
@@ -374,14 +374,14 @@ class Correction:
     def _solve(self, target: RuleTarget, begin: Floats) -> ObservedSolution:
         if not self.facts.affected.any():
             return self._solve_as_predicted(target, begin)
-        return self.pose(target).solve(begin, rng=self.rng, callback=self.callback)
+        return self.pose(target, self.callback).solve(begin)
 
     @cached_property
     def stated(self) -> ShiftedRules:
         """The search for multipliers at which the rules hold without margins."""
         return self.pose(self.make_target(0.0, 0.0))
 
-    def pose(self, target: RuleTarget) -> ShiftedRules:
+    def pose(self, target: RuleTarget, callback: Callback | None = None) -> ShiftedRules:
         """Return the search for multipliers at which the rates satisfy a target."""
         units, ratios = np.maximum(self.facts.errors.observed, 1 / self.facts.counts), self.facts.ratios
         tolerance = np.full(self.dual.n_rules, self.tol)
@@ -396,6 +396,8 @@ class Correction:
             room=self.facts.room,
             denominators=None if ratios is None else ratios.predicted,
             tol=self.tol,
+            rng=self.rng,
+            callback=callback,
         )
 
     def _solve_as_predicted(self, target: RuleTarget, begin: Floats) -> ObservedSolution:

@@ -99,7 +99,7 @@ def sum_hashes(block: Block) -> TableSum:
 
 def hash_block(block: Block) -> Hashes:
     """Return one hash per row, (n_rows,). Blocks with many rows and features are cut into parts."""
-    n_features = len(block.columns) if block.cells is None else block.cells.layout.n_features
+    n_features = len(block.columns) if block.layout is None else block.layout.n_features
     if block.n_rows * n_features <= _TILE:
         return hash_features(block.features)
     width = max(_TILE // n_features, 1)
@@ -301,7 +301,7 @@ def confirm_prices(
         if promised <= noise and not (promised > 0 and is_ratio[chosen].any()):
             continue
         looser = dual.with_bounds(dual.form.bounds + np.where(chosen, steps, 0.0))
-        answer = replace(correction.pose(solved.target), dual=looser).solve(multipliers, rng=correction.rng)
+        answer = replace(correction.pose(solved.target), dual=looser).solve(multipliers)
         saving = correction.rates.measure_cost(solved.dual.tally(multipliers)) - answer.cost
         if not promised / 2 <= saving <= 2 * promised:
             confirmed[chosen] *= max(saving, NEGLIGIBLE * dual.loss_unit) / promised
