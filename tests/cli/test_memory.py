@@ -27,7 +27,7 @@ def test_an_audit_states_the_rows_and_the_memory_that_they_need(fitted, bylaw, m
     needed = rows * 4 * 8 * scanning.MEMORY_FACTOR  # two scores, a group and a label
     monkeypatch.setattr(scanning, "find_memory", lambda: needed - 1)
     read = []
-    monkeypatch.setattr("bylaw.rows.table_files.TableFile.read", lambda *_: read.append(1))
+    monkeypatch.setattr("bylaw.rows._table_files.TableFile.read", lambda *_: read.append(1))
     refused = bylaw("audit", "policy.json", "scores.parquet", "--fitted-rows", "estimate")
     assert refused.code == 2
     assert f"has about {rows:,} rows, too many to be read into memory for this" in refused.err

@@ -19,9 +19,8 @@ import pyarrow.parquet as parquet
 import pytest
 
 from bylaw.cli.decisions import Decider
-from bylaw.policy.serialization import compute_digest
-from bylaw.rows import table_files
-from bylaw.rows.table_files import TableFile
+from bylaw.policy import compute_digest
+from bylaw.rows import TableFile, _table_files as table_files
 
 
 def names_in(folder):
@@ -75,7 +74,7 @@ def test_a_bad_table_is_refused_and_nothing_is_written(what, policy, folder, byl
 
 @pytest.mark.slow
 def test_trouble_in_a_later_batch_is_found_in_its_place(policy, folder, bylaw, monkeypatch):
-    monkeypatch.setattr("bylaw.rows.table_files.BATCH_ROWS", 500)
+    monkeypatch.setattr("bylaw.rows._table_files.BATCH_ROWS", 500)
     parquet.write_table(rows_with(**nan_in_the_middle()), "bad.parquet")
     before = names_in(folder)
     answer = bylaw("decide", "policy.json", "bad.parquet", "-o", "decisions.parquet")
@@ -108,7 +107,7 @@ def fail_on_call(function, count, trouble):
 def test_trouble_in_a_thread_leaves_no_output_and_no_thread(
     place, trouble, code, suffix, policy, folder, bylaw, monkeypatch
 ):
-    monkeypatch.setattr("bylaw.rows.table_files.BATCH_ROWS", 100)
+    monkeypatch.setattr("bylaw.rows._table_files.BATCH_ROWS", 100)
     if place == "write":
         opened = table_files.open_writer
 

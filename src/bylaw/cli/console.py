@@ -21,7 +21,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from bylaw._base.validation import escape_json, make_visible
+from bylaw._base import escape_json, make_visible
 from bylaw.errors import (
     BylawError,
     ConvergenceWarning,
@@ -127,7 +127,7 @@ def write_result(
     """Write the result of a command as text or as JSON, and end the command if an exit code is given.
 
     `facts` is the result as plain values for JSON, to which the exit code is added. `text` yields lines and
-    tables of `bylaw.view.cards`, and is not computed if JSON is asked for.
+    tables of `bylaw.view._cards`, and is not computed if JSON is asked for.
     """
     if as_json:
         _print_json(facts if code is None else {**facts, "exit_code": int(code)})

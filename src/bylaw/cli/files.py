@@ -38,7 +38,7 @@ def open_tables(
     CSV files are read with that delimiter. `output` is a table in the format of --format, and `parts` states
     that the command writes a folder of these; `others` are more tables, by the names of their options.
     """
-    from bylaw.rows.table_files import read_with_delimiter
+    from bylaw.rows import read_with_delimiter
 
     given, tables = vars(context.obj), {"the table": table}
     format_ = given.get("format_")
@@ -75,7 +75,7 @@ def check_outputs(
     `output` is the file of -o, which alone can be standard output; `others` are more outputs. `as_json`
     states that JSON is printed.
     """
-    from bylaw.rows.table_files import is_many, would_read
+    from bylaw.rows import is_many, would_read
 
     if as_json and output == STREAM:
         raise OptionError("--json and -o - would both write to standard output; choose one")

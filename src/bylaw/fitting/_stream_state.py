@@ -1,0 +1,144 @@
+"""The state of a stream after its warm-up: compiled rules, an optimizer, and less than a tile of rows."""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass, field, replace
+from functools import cached_property, reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+
+from bylaw._base import Floats
+from bylaw.language import Conditions
+from bylaw.policy import TableSum
+from bylaw.program import (
+    Block,
+    Dual,
+    Feature,
+    FeatureMap,
+    Guarantee,
+    LinearForm,
+    RateParts,
+    RuleExcesses,
+    Solution,
+    Status,
+    compile_parts,
+    gradient_mapping,
+    measure_excesses,
+    replace_frequencies,
+)
+from bylaw.solvers import TILE_ROWS, SampledRows
+
+
+@dataclass
+class StreamState:
+    """The state of a stream after its warm-up.
+
+    Rows are taken in tiles of one size, however they are divided into batches. The rules are measured on each
+    tile before the optimizer sees it, so that they are never measured on rows that they were fitted on.
+    Frequencies that are `followed` are means over the rows so far.
+    """
+
+    form: LinearForm
+    mean_weight: float
+    guarantee: Guarantee  # with the gradient mapping as measured
+    optimizer_state: Any
+    waiting: Floats  # (F + E + 1, n < TILE_ROWS): features, chances of the followed conditions, weights
+    followed: tuple[Conditions, ...] = ()  # E of them
+    followed_mass: float = 0.0  # of the rows that their frequencies are the means of
+    warm_up: int = 0  # rows at the beginning that the first frequencies are the means of
+    tiles: int = 0
+    measured: tuple[RuleExcesses, ...] = ()  # of about the last half of the tiles, in two parts
+    value: float = 0.0
+    conflicting: bool = False  # the rows of the last tile prove that no policy satisfies the rules on them
+    table: TableSum = field(default_factory=TableSum)  # of all rows so far
+
+    @property
+    def feature_map(self) -> FeatureMap:
+        """The features that are kept of each row: those of the form and the conditions."""
+        chances = tuple(Feature(None, condition) for condition in self.followed)
+        return replace(self.form.feature_map, features=(*self.form.feature_map.features, *chances))
+
+    @property
+    def excesses(self) -> RuleExcesses | None:
+        """The excesses of the answers before each tile, on about the last half of the rows."""
+        return reduce(add, self.measured) if self.measured else None
+
+    def add(self, block: Block) -> None:
+        """Add rows with the features of `feature_map`, in order."""
+        weights = block.row_weights / self.mean_weight
+        rows = np.hstack([self.waiting, np.vstack([block.features, weights])])
+        whole = rows.shape[1] - rows.shape[1] % TILE_ROWS
+        for first in range(0, whole, TILE_ROWS):
+            self._take(rows[:, first : first + TILE_ROWS])
+        self.waiting = rows[:, whole:].copy()
+
+    def flush(self) -> StreamState:
+        """Return a state that includes the waiting rows; this one continues to wait for a whole tile."""
+        state = copy.copy(self)
+        state.optimizer_state = copy.deepcopy(self.optimizer_state)
+        if self.waiting.shape[1]:
+            state._take(self.waiting)
+        return state
+
+    def solution(self) -> Solution:
+        answer, steps = self.optimizer_state.answer.copy(), self.optimizer_state.steps
+        status = Status.INFEASIBLE if self.conflicting else Status.SAMPLED
+        return Solution(answer, status, self.guarantee.gradient_mapping, self.value, steps)
+
+    @cached_property
+    def _parts(self) -> RateParts:
+        return compile_parts(replace(self.form, frequencies=dict.fromkeys(self.form.frequencies, 1.0)))
+
+    def _take(self, rows: Floats) -> None:
+        n_features, weights = len(self.form.feature_map.features), rows[-1]
+        if self.followed:
+            self._follow(rows[n_features:-1], weights)
+        block = Block(np.ascontiguousarray(rows[:n_features]), weights.copy())
+        dual = Dual(self.form, [block], self.guarantee.beta)
+        steps = SampledRows.from_dual(dual, block.features.T.copy(), block.row_weights)
+        if self.tiles:
+            self._measure(dual)
+            self.optimizer_state.advance(steps)
+        else:  # no answer is there before the first
+            self.optimizer_state.advance(steps)
+            self._measure(dual)
+        self.tiles += 1
+        answer = self.optimizer_state.answer
+        self.conflicting = bool(dual.mass and dual.n_rules and dual.conflict(answer) > 0)
+
+    def _follow(self, chances: Floats, weights: Floats) -> None:
+        """Update frequencies with the rows of a tile that come after the warm-up."""
+        skipped = max(self.warm_up - self.tiles * TILE_ROWS, 0)
+        chances, weights = chances[:, skipped:], weights[skipped:]
+        if not (mass := float(weights.sum())):
+            return
+        self.followed_mass += mass
+        before = np.array([self.form.frequencies[condition] for condition in self.followed])
+        after = before + (chances @ weights - before * mass) / self.followed_mass
+        frequencies = dict(zip(self.followed, after.tolist(), strict=True))
+        self.form = replace_frequencies(self.form, self._parts, frequencies)
+
+    def _measure(self, dual: Dual) -> None:
+        """Measure the current answer on a tile, and forget old tiles at each power of two."""
+        if not dual.mass:
+            return
+        answer = self.optimizer_state.answer
+        found = measure_excesses(dual, answer)
+        if len(self.measured) < 2 or self.tiles & (self.tiles - 1) == 0:
+            self.measured = (*self.measured[-1:], found)
+        else:
+            self.measured = (self.measured[0], self.measured[1] + found)
+        total = reduce(add, self.measured)
+        self.value = total.value / total.mass
+        mapping = gradient_mapping(answer, -total.mean, self.guarantee.alpha)
+        self.guarantee = replace(
+            self.guarantee,
+            gradient_mapping=float(np.linalg.norm(mapping)),
+            multiplier_norm=float(np.linalg.norm(answer)),
+            rows=float(self.table.rows),
+            most_slack=math.nan if answer.any() else math.inf,
+        )

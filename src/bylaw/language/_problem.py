@@ -1,0 +1,305 @@
+"""A problem: what to minimize, under which rules. Frozen, and free of data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence, Set
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from bylaw._base import Value, as_scalar
+from bylaw.errors import OptionError, RuleError
+from bylaw.language._action_space import (
+    ActionSpace,
+    Kind,
+    LabelSpace,
+    OptionSpace,
+    RejectSpace,
+    SetSpace,
+    check_options,
+    make_action_space,
+)
+from bylaw.language._expressions import LABEL, Atom, Band, Groups, Objective, Rate, Ratio, Rule, Worst
+from bylaw.language._families import Family
+from bylaw.language._parser import Statement, parse
+
+
+class ExpandedRule(NamedTuple):
+    """A single rule, and the statement of the problem that it is part of."""
+
+    rule: Rule
+    statement: Statement
+    place: int  # of the statement among the problem's rules
+    classes: tuple[Value, ...]
+
+    @property
+    def excess(self) -> Rate:
+        """The linear rate that must be <= 0."""
+        excess = self.rule.excess.resolve(self.classes)
+        return excess if self.rule.is_linear else excess.multiply_out()
+
+    @property
+    def tolerance(self) -> float:
+        """By how much rates of different rows may differ; infinite where it states no such number."""
+        excess = self.excess
+        compares = self.rule.is_linear and len(excess.by_condition()) > 1
+        return (abs(excess.constant) or math.inf) if compares else math.inf
+
+
+@dataclass(frozen=True, repr=False)
+class Problem:
+    """Minimize a rate subject to rules. Frozen, and free of data.
+
+    Parameters
+    ----------
+    minimize : Rate, Ratio, Worst or str
+        a rate such as `error()` or `1 - f1("fraud")`, a ratio of two rates, `worst(rate, by=...)`, or a
+        text that states one.
+    rules : Rule, Band, Family, str, or list of these
+        rules and families, or their texts; None for no rules.
+    classes : list, optional
+        the labels, if they should be checked against the evidence's.
+    decisions : {"auto", "labels", "reject", "sets"} or list
+        one label per row, a label or a rejection, or a set of labels; "auto" infers it from the rates used. A
+        list has all labels and, beside them, options: decisions that are no labels, such as experts, queues
+        or models to call, each with a cost in what is minimized or a bound in the rules.
+    reject : str, int, float or bool
+        the label that a rejection gets in the decisions.
+
+    Examples
+    --------
+    >>> from bylaw import demographic_parity, error, rejected
+    >>> Problem(error(), [demographic_parity("sex", tol=0.02), rejected() <= 0.1])
+    minimize error()
+    subject to
+      demographic_parity('sex', tol=0.02)
+      rejected() <= 0.1
+
+    Two experts beside the model: a case costs 0.1 or 0.3 errors, and the senior one has time for 5 %:
+
+    >>> from bylaw import selected
+    >>> problem = Problem(
+    ...     error() + 0.1 * selected("junior") + 0.3 * selected("senior"),
+    ...     [selected("senior") <= 0.05],
+    ...     decisions=["approve", "deny", "junior", "senior"],
+    ... )
+    >>> problem.action_space(("deny", "approve")).actions
+    ('deny', 'approve', 'junior', 'senior')
+    """
+
+    minimize: Objective
+    rules: tuple[Statement, ...] = ()
+    classes: tuple[Value, ...] | None = None
+    decisions: Kind | Literal["auto"] | tuple[Value, ...] = "auto"
+    reject: Value = "reject"
+
+    def __init__(
+        self,
+        minimize: Objective | str,
+        rules: Sequence[Statement | str] | Statement | str | None = (),
+        classes: Sequence[Any] | None = None,
+        decisions: Kind | Literal["auto"] | Sequence[Any] = "auto",
+        reject: Any = "reject",
+    ) -> None:
+        objective = parse(minimize) if isinstance(minimize, str) else minimize
+        if not isinstance(objective, Rate | Ratio | Worst) or not objective.terms:
+            raise RuleError(f"minimize must be a rate such as error(), or worst(rate, by=), not {minimize!r}")
+        if isinstance(rules, Rule | Band | Family | str):
+            rules = [rules]
+        if rules is not None and not isinstance(rules, Iterable):
+            raise RuleError(f"rules takes a rule, a family, a text or a list of these, not {rules!r}")
+        statements = []
+        for i, rule in enumerate(() if rules is None else rules):
+            statement = parse(rule) if isinstance(rule, str) else rule
+            if isinstance(statement, bool):
+                raise RuleError(f"rules[{i}] is {statement}: == makes no rule; write abs(rate - value) <= 0")
+            if not isinstance(statement, Rule | Band | Family):
+                raise RuleError(
+                    f"rules[{i}] is {rule!r}, not a rule; write one such as rejected() <= 0.1, "
+                    "or a family such as demographic_parity('sex', tol=0.02)"
+                )
+            statements.append(statement)
+        set_field = object.__setattr__
+        set_field(self, "minimize", objective)
+        set_field(self, "rules", tuple(statements))
+        set_field(
+            self, "classes", None if classes is None else tuple(as_scalar(c, "a class") for c in classes)
+        )
+        set_field(self, "decisions", decisions if isinstance(decisions, str) else _list_decisions(decisions))
+        set_field(self, "reject", as_scalar(reject, "the label of a rejection"))
+        _ = self.kind  # a mix of kinds is refused now
+        if self.classes is not None and not isinstance(self.decisions, str):
+            self.action_space(self.classes)
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of decisions, as stated or as the rates imply: "labels", "reject", "options" or "sets"."""
+        return self._space_type.kind
+
+    @property
+    def _space_type(self) -> type[ActionSpace]:
+        if not isinstance(self.decisions, str):
+            return OptionSpace
+        if self.decisions == OptionSpace.kind:
+            raise RuleError("decisions='options' does not say which: list the labels and the options")
+        if self.decisions != "auto":
+            return type(make_action_space(self.decisions, ()))  # an unknown kind is refused
+        implied = {atom.implies: atom.name for atom in self._atoms() if atom.implies}
+        if len(implied) > 1:
+            raise RuleError(
+                f"{implied[RejectSpace]}() refers to rejections and {implied[SetSpace]}() to sets of labels; "
+                "a problem has one kind of decisions"
+            )
+        return next(iter(implied), LabelSpace)
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """The groups that the rules and the objective refer to."""
+        named = [*self.compared_attributes]
+        named += [name for atom in self._atoms() for name, _ in atom.conditions if name != LABEL]
+        return tuple(dict.fromkeys(named))
+
+    @property
+    def compared_attributes(self) -> tuple[str, ...]:
+        """Those of the groups of which every value is compared: by a family, or by the objective."""
+        families = [rule for rule in self.rules if isinstance(rule, Family)]
+        named = [name for family in families for part in family.attributes for name in part]
+        if isinstance(self.minimize, Worst):
+            named += [name for name in self.minimize.by if name != LABEL]
+        return tuple(dict.fromkeys(named))
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """The earlier models that the rules and the objective refer to."""
+        return self._list_columns("reference")
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        """The cost arrays that the rules and the objective read."""
+        return self._list_columns("cost")
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """The costs that Python functions compute."""
+        return self._list_columns("cost", computed=True)
+
+    def _list_columns(self, kind: Literal["reference", "cost"], computed: bool = False) -> tuple[str, ...]:
+        names = [atom.reads(kind) for atom in self._atoms() if (atom.function is not None) is computed]
+        return tuple(dict.fromkeys(name for name in names if name is not None))
+
+    @property
+    def of_worst_group(self) -> bool:
+        """Whether what is minimized is the rate of the worst group."""
+        return isinstance(self.minimize, Worst)
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether the objective and every rule are linear once ratios are multiplied out."""
+        compares = any(isinstance(rule, Family) and rule.compares_quotients for rule in self.rules)
+        return self.minimize.is_linear and not compares
+
+    def _atoms(self) -> list[Atom]:
+        return [atom for atom, _ in self.minimize.terms] + [a for rule in self.rules for a in rule.atoms()]
+
+    def action_space(self, classes: tuple[Value, ...], options: tuple[Value, ...] = ()) -> ActionSpace:
+        """Return the action space for these classes and options, checked against the problem's."""
+        if self.classes is not None and self.classes != classes:
+            raise RuleError(
+                f"the problem is about the classes {list(self.classes)}, the evidence {list(classes)}"
+            )
+        if not isinstance(self.decisions, str):
+            # Listed decisions: those that are not classes are options.
+            if left_out := [label for label in classes if label not in self.decisions]:
+                raise RuleError(
+                    f"decisions lists {list(self.decisions)} without the class {left_out[0]!r}; list all of "
+                    f"{list(classes)}. To never decide {left_out[0]!r}, add the rule "
+                    f"selected({left_out[0]!r}) <= 0"
+                )
+            stated = self.list_options(classes)
+            if options and stated != options:
+                raise RuleError(
+                    f"decisions has the options {list(stated)}, in this order; the evidence has "
+                    f"{list(options)}"
+                )
+            kind = OptionSpace.kind if stated else LabelSpace.kind
+            return make_action_space(kind, classes, self.reject, stated)
+        if options and self.decisions not in ("auto", RejectSpace.kind):
+            raise RuleError(
+                f"decisions={self.decisions!r} has no room for the evidence's options {list(options)}: leave "
+                "decisions= out, or leave options= out of the evidence"
+            )
+        kind = OptionSpace.kind if options else self.kind
+        return make_action_space(kind, classes, self.reject, options)
+
+    def list_options(self, classes: tuple[Value, ...]) -> tuple[Value, ...]:
+        """Return the listed decisions that are not classes."""
+        listed = () if isinstance(self.decisions, str) else self.decisions
+        return tuple(action for action in listed if action not in classes)
+
+    def find(self, statement: Statement | str) -> int:
+        """Return the place of a rule or family, given as itself or as text, among the problem's."""
+        wanted: Any = statement
+        if isinstance(statement, str):
+            with suppress(RuleError):
+                wanted = parse(statement)
+        if wanted not in self.rules:
+            raise OptionError(
+                f"the problem has no rule {str(wanted)!r}; its rules are {[str(rule) for rule in self.rules]}"
+            )
+        return self.rules.index(wanted)
+
+    def with_objective(self, minimize: Rate, rules: Sequence[Statement] = ()) -> Problem:
+        """Return the problem with another objective, with more rules, and the same decisions."""
+        return self._state(minimize, [*self.rules, *rules])
+
+    def with_rules(self, rules: Sequence[Statement]) -> Problem:
+        """Return the problem with other rules and the same decisions."""
+        return self._state(self.minimize, rules)
+
+    def _state(self, minimize: Objective, rules: Sequence[Statement]) -> Problem:
+        """Return a problem with the same kind of decisions, even if no rate implies it."""
+        found = Problem(minimize, rules, self.classes, self.decisions, self.reject)
+        if found.kind == self.kind:
+            return found
+        return Problem(minimize, rules, self.classes, self.kind, self.reject)
+
+    def expand(
+        self, classes: Sequence[Value], groups: Groups, options: Sequence[Value] = ()
+    ) -> list[ExpandedRule]:
+        """Return every single rule, with the statement it comes from."""
+        expanded: dict[Rule, ExpandedRule] = {}
+        for place, statement in enumerate(self.rules):
+            for rule in statement.expand(classes, groups, options):
+                if rule in expanded:
+                    raise RuleError(f"the rule {rule} is stated twice; remove one of the two")
+                if rule.excess.highest < 0:
+                    raise RuleError(
+                        f"the rule {rule} can never be broken: rates are fractions, so write 0.1 for 10 %"
+                    )
+                if rule.excess.lowest > 0 and not rule.is_linear:
+                    raise RuleError(
+                        f"the rule {rule} holds only where its decision is never taken: rates are fractions, "
+                        "so write 0.9 for 90 %"
+                    )
+                expanded[rule] = ExpandedRule(rule, statement, place, tuple(classes))
+        return list(expanded.values())
+
+    def __str__(self) -> str:
+        rules = "".join(f"\n  {rule}" for rule in self.rules)
+        return f"minimize {self.minimize}" + (f"\nsubject to{rules}" if rules else "")
+
+    __repr__ = __str__
+
+
+def _list_decisions(decisions: Any) -> tuple[Value, ...]:
+    if not isinstance(decisions, Iterable) or isinstance(decisions, Set | Mapping):
+        raise RuleError(
+            "decisions must be 'labels', 'reject' or 'sets', or a list of labels and options, not "
+            f"{decisions!r}"
+        )
+    listed = tuple(as_scalar(action, "a decision") for action in decisions)
+    check_options(listed, (), RuleError)
+    if len(listed) < 2:
+        raise RuleError(f"decisions lists {list(listed)}: there is nothing to decide; list two or more")
+    return listed
