@@ -72,5 +72,4 @@ plt.show()
 # - ``custom(function)`` computes the cost from the evidence; rules may use several of them.
 # - A third column in the matrix prices a referral, with ``decisions="reject"``.
 # - The same costs for options instead of classes: `routing <../releases/plot_routing.html>`_.
-# - Costs are predictions. `Audits <../../audits.html#what-costs-turned-out-to-be>`_ judge what they turned
-#   out to be.
+# - Costs are predictions. `Audits <../../audits.html#observed-costs>`_ test rules on the observed costs.
