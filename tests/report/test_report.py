@@ -31,9 +31,8 @@ from bylaw import (
     solve,
 )
 from bylaw.report import report
-from bylaw.report.context import bound_rates
+from bylaw.report.context import bound_rates, make_report_rows
 from bylaw.report.prices import trace_curves
-from bylaw.report.rows import make_report_rows
 from bylaw.report.rules import draw_evidence
 from bylaw.rows.outcomes import observe
 from bylaw.solvers.full_batch import FullBatch

@@ -1,1 +1,1 @@
-"""What is demanded: rates, rules, families, problems. No rows, no data."""
+"""The language of demands: rates, rules, families, problems. No rows, no data."""

@@ -53,12 +53,12 @@ class ActionSpace:
 
     @property
     def model_actions(self) -> tuple[Value, ...]:
-        """What your model decides among: the labels, or the options if there are no labels."""
+        """The actions of your model: the labels, or the options if there are no labels."""
         return self.classes or self.options
 
     @property
     def reference_actions(self) -> tuple[Value, ...]:
-        """What an earlier model's decision can agree with: all actions but a rejection."""
+        """The actions that an earlier model's decision can agree with: all but a rejection."""
         place = self.reject_position
         return tuple(action for i, action in enumerate(self.actions) if i != place)
 
@@ -69,7 +69,7 @@ class ActionSpace:
 
     @property
     def decisions(self) -> Kind | tuple[Value, ...]:
-        """What `Problem(decisions=)` takes for this space."""
+        """The argument of `Problem(decisions=)` for this space."""
         return self.actions if self.named_options else self.kind
 
     @property
@@ -95,7 +95,7 @@ class ActionSpace:
 
     @cached_property
     def _positions(self) -> dict[Value, int]:
-        """Of each action, the first if there are several."""
+        """The place of each action, the first if there are several."""
         return {action: place for place, action in reversed(list(enumerate(self.actions)))}
 
     @property
@@ -303,7 +303,7 @@ class SetSpace(ActionSpace):
         return np.sqrt(np.maximum(squares, 0.0)).sum(axis=0) + math.sqrt(bounds)
 
     def sample(self, probabilities: Floats, sampler: Sampler) -> NDArray[Any]:
-        """Membership of each label, (n_rows, n_classes)."""
+        """Return sampled membership of each label, (n_rows, n_classes)."""
         inside = sampler([np.stack([chance, 1 - chance]) for chance in probabilities], "/{}")
         return np.column_stack([position == 0 for position in inside])
 

@@ -62,35 +62,57 @@ class Meaning(NamedTuple):
 
 @dataclass(frozen=True)
 class Definition:
-    """What a rate means: all that the parser, the compiler, audits and reports know of it."""
+    """The meaning of a rate, and how the parser, audits and reports treat it.
 
-    constructor: Callable[..., Rate]  # the public function, whose name is the word
-    meaning: Callable[..., Meaning]  # of the rate's arguments and space=
-    # The action spaces for which the rate makes sense, what to use for the others, and the action space of a
-    # problem that uses the rate, which may depend on the rate's arguments.
+    Parameters
+    ----------
+    constructor : callable
+        the public function, whose name is the word.
+    meaning : callable
+        of the rate's arguments and `space=`: what each action pays.
+    spaces : tuple
+        the action spaces for which the rate makes sense; `instead` states what to use for the others.
+    implies : type or callable, optional
+        the action space of a problem that uses the rate, or a function of the rate's arguments.
+    probability : bool
+        whether values are always within [0, 1].
+    reads : {"reference", "cost"}, optional
+        what the first argument names in the evidence.
+    phrase : str
+        in a report, completes "the share of cases that ..."; a noun such as "the average cost", if it is not
+        a probability. {0} is the first argument. `set_phrase` is the same where a decision is a set.
+    saving : str
+        what a lower rate saves, as in "0.2 points of error".
+    part_phrases : dict
+        for each rate, by name, that counts the cases of this one among others: completes "of cases that get
+        an answer, at most 5 % ...", the wording of a rule that bounds this rate by a share of the other.
+    decided : callable, optional
+        of the arguments: the decision that the rate is always given, which makes it a quotient.
+    whole : callable, optional
+        of a quotient by anything else, what it divides by; like the meaning, which is that of the part.
+    derived, factors : callable, optional
+        of the classes: the rates that it is made of, or of which it is the geometric mean.
+    """
+
+    constructor: Callable[..., Rate]
+    meaning: Callable[..., Meaning]
     spaces: tuple[type[ActionSpace], ...] = (LabelSpace, OptionSpace, SetSpace)
     instead: str = ""
     implies: type[ActionSpace] | Callable[..., type[ActionSpace] | None] | None = None
-    probability: bool = True  # whether values are always within [0, 1]
-    reads: Literal["reference", "cost"] | None = None  # what its first argument names in the evidence
-    # In a report, completes "the share of cases that ..."; a noun such as "the average cost", if it is not a
-    # probability. {0} is the first argument. `set_phrase` is the same where a decision is a set.
+    probability: bool = True
+    reads: Literal["reference", "cost"] | None = None
     phrase: str = ""
     set_phrase: str = ""
-    saving: str = ""  # what a lower rate saves, as in "0.2 points of error"
-    # For each rate, by name, that counts the cases of this one among others: completes "of cases that get an
-    # answer, at most 5 % ...", the wording of a rule that bounds this rate by a share of the other.
+    saving: str = ""
     part_phrases: Mapping[str, str] = field(default_factory=dict)
-    # Of a quotient by itself, such as precision(): the decision that the rate is given, of the arguments; or
-    # what it divides by, like the meaning, which is then that of the part.
     decided: Callable[..., Value] | None = None
     whole: Callable[..., Meaning] | None = None
-    derived: Callable[[Sequence[Value]], Rate] | None = None  # of the classes: the rates that it is made of
-    factors: Callable[[Sequence[Value]], list[Rate]] | None = None  # it is the geometric mean of these
+    derived: Callable[[Sequence[Value]], Rate] | None = None
+    factors: Callable[[Sequence[Value]], list[Rate]] | None = None
 
     @property
     def is_quotient(self) -> bool:
-        """Whether the rate is one by itself, such as precision()."""
+        """Whether the rate is a quotient without a condition, such as precision()."""
         return self.decided is not None or self.whole is not None
 
 
@@ -155,7 +177,7 @@ class Atom:
 
     @property
     def decided(self) -> Value | None:
-        """The decision that it is given, by a condition or by itself."""
+        """The decision that it is given, by a condition or by its definition."""
         by_itself = self.definition.decided
         return self.decision if by_itself is None else by_itself(*self.arguments)
 
@@ -196,7 +218,7 @@ class Atom:
             return definition.whole(*self.arguments, space=space)
         if definition.factors is not None:
             raise RuleError(
-                f"{self} is not linear, and no rule can bound it: maximise it, minimize=1 - {self} in solve()"
+                f"{self} is not linear, and no rule can bound it: maximize it, minimize=1 - {self} in solve()"
             )
         if not isinstance(space, definition.spaces):
             raise RuleError(
@@ -258,7 +280,7 @@ class Atom:
             conditions = tuple(condition for condition in conditions if condition[0] != LABEL)
         if not conditions:
             return text
-        # Python reads such a name back as it is written: it normalises identifiers beyond ASCII.
+        # Python reads such a name back as it is written: it normalizes identifiers beyond ASCII.
         if all(n.isascii() and n.isidentifier() and not keyword.iskeyword(n) for n, _ in conditions):
             return f"{text}.given({format_conditions(conditions)})"
         return f"{text}.given(**{dict(conditions)!r})"
@@ -490,13 +512,13 @@ class Ratio:
 
 
 def _enclose(rate: Rate) -> str:
-    """In parentheses, if it is more than one atom."""
+    """Return the text of a rate, in parentheses if it is more than one atom."""
     alone = len(rate.terms) == 1 and rate.terms[0][1] == 1 and not rate.constant
     return str(rate) if alone else f"({rate})"
 
 
 def _sum(terms: Iterable[tuple[Atom, float]], constant: float) -> Rate:
-    """Like terms merged, zero terms dropped, so that equal text means equal rates."""
+    """Return a rate with like terms merged and zero terms dropped, so that equal text means equal rates."""
     merged: dict[Atom, float] = {}
     for atom, coefficient in terms:
         merged[atom] = merged.get(atom, 0.0) + coefficient
@@ -560,7 +582,7 @@ class Rule:
 
     @property
     def bounded(self) -> Rate | Ratio:
-        """What the rule bounds by a number: all rates together, or a / b."""
+        """The expression that the rule bounds by a number: all rates together, or a / b."""
         if self.factor is not None:
             return Ratio(self.left, self.factor)
         return replace(self.left - self.right, constant=0.0)
@@ -755,7 +777,7 @@ class Worst:
 
     def _refuse(self, other: object) -> NoReturn:
         raise RuleError(
-            f"{self} is what is minimised, alone: it makes no rule and no sum. To bound every group, write a "
+            f"{self} is minimized alone: it makes no rule and no sum. To bound every group, write a "
             "rule for each, such as error().given(race='a') <= 0.1; a sum of rates goes inside worst()"
         )
 
@@ -768,14 +790,14 @@ class Worst:
     __repr__ = __str__
 
 
-Objective = Rate | Ratio | Worst  # what a problem minimises
+Objective = Rate | Ratio | Worst  # what a problem minimizes
 
 
 def worst(rate: Rate | str, by: Any) -> Worst:
     """Return the rate of the group where it is largest, to be minimized: minimax fairness (Rawls).
 
-    Of several policies with the same worst group, the one with the lowest rate over all rows is best: it
-    counts 0.01 beside the worst group's rate.
+    Among several policies with the same worst group, the one with the lowest rate over all rows is best: that
+    rate has a weight of 0.01.
 
     Parameters
     ----------

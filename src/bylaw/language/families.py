@@ -179,7 +179,7 @@ class FamilyAtLevels(Family):
 
     @property
     def share(self) -> float:
-        """Of the tolerance, on each side of the level."""
+        """The share of the tolerance on each side of the level."""
         return 0.5 if self.between == "groups" else 1.0
 
     def expand(
@@ -206,7 +206,7 @@ def hold_within(rate: Rate, low: float, high: float) -> Iterator[Rule]:
 
 
 class FamilyDefinition(NamedTuple):
-    """What a family compares between groups, in which sense, and how a report words it."""
+    """The rates that a family compares between groups, in which sense, and the wording of reports."""
 
     constructor: Callable[..., Family]  # the public function
     compared: Callable[[Sequence[Value], Sequence[Value]], list[Rate]]  # of labels and classes, without group
@@ -232,18 +232,14 @@ def demographic_parity(
     Parameters
     ----------
     attributes : str, list or tuple
-        "sex"; or ["sex", "race"], each by itself; or ("sex", "race"), their intersections.
+        "sex"; or ["sex", "race"], each attribute separately; or ("sex", "race"), their intersections.
     tol : float or dict
-        a number, or one per group, {"Female": 0.01, "Male": 0.02}.
+        the largest difference: a number, or one per group, {"Female": 0.01, "Male": 0.02}.
     between : {"overall", "groups"}
         compare each group with all rows, or all pairs of groups.
     labels : list, optional
         the labels that the rules refer to; all by default, and where there are no classes all options.
         Options beside the labels are meant where they are named.
-
-    Returns
-    -------
-    Family
 
     Examples
     --------
@@ -261,18 +257,14 @@ def equalized_odds(attributes: Any, *, tol: Any, between: Between = "overall", l
     Parameters
     ----------
     attributes : str, list or tuple
-        "sex"; or ["sex", "race"], each by itself; or ("sex", "race"), their intersections.
+        "sex"; or ["sex", "race"], each attribute separately; or ("sex", "race"), their intersections.
     tol : float or dict
-        a number, or one per group, {"Female": 0.01, "Male": 0.02}; also one per group and true label,
-        {("Female", 1): 0.01, ...}.
+        the largest difference: a number, or one per group, {"Female": 0.01, "Male": 0.02}, or
+        one per group and true label, {("Female", 1): 0.01, ...}.
     between : {"overall", "groups"}
         compare each group with all rows, or all pairs of groups.
     labels : list, optional
         the labels that the rules refer to; all by default.
-
-    Returns
-    -------
-    Family
 
     Examples
     --------
@@ -292,18 +284,14 @@ def equal_opportunity(
     Parameters
     ----------
     attributes : str, list or tuple
-        "sex"; or ["sex", "race"], each by itself; or ("sex", "race"), their intersections.
+        "sex"; or ["sex", "race"], each attribute separately; or ("sex", "race"), their intersections.
     tol : float or dict
-        a number, or one per group, {"Female": 0.01, "Male": 0.02}; also one per group and true label,
-        {("Female", 1): 0.01, ...}.
+        the largest difference: a number, or one per group, {"Female": 0.01, "Male": 0.02}, or
+        one per group and true label, {("Female", 1): 0.01, ...}.
     between : {"overall", "groups"}
         compare each group with all rows, or all pairs of groups.
     labels : list, optional
         the labels that the rules refer to; all by default.
-
-    Returns
-    -------
-    Family
 
     Examples
     --------
@@ -323,18 +311,14 @@ def disparate_impact(
     Parameters
     ----------
     attributes : str, list or tuple
-        "sex"; or ["sex", "race"], each by itself; or ("sex", "race"), their intersections.
+        "sex"; or ["sex", "race"], each attribute separately; or ("sex", "race"), their intersections.
     ratio : float or dict
-        a number, or one per group.
+        the smallest ratio of rates: a number, or one per group.
     between : {"groups", "overall"}
         compare all pairs of groups, or each group with all rows.
     labels : list, optional
-        the labels that the rules refer to; all by default. Name the favourable outcome. An option may be
+        the labels that the rules refer to; all by default. Name the favorable outcome. An option may be
         named, too.
-
-    Returns
-    -------
-    Family
 
     Examples
     --------
@@ -350,15 +334,11 @@ def error_parity(attributes: Any, *, tol: Any, between: Between = "overall") -> 
     Parameters
     ----------
     attributes : str, list or tuple
-        "sex"; or ["sex", "race"], each by itself; or ("sex", "race"), their intersections.
+        "sex"; or ["sex", "race"], each attribute separately; or ("sex", "race"), their intersections.
     tol : float or dict
-        a number, or one per group, {"Female": 0.01, "Male": 0.02}.
+        the largest difference: a number, or one per group, {"Female": 0.01, "Male": 0.02}.
     between : {"overall", "groups"}
         compare each group with all rows, or all pairs of groups.
-
-    Returns
-    -------
-    Family
 
     Examples
     --------
@@ -381,17 +361,13 @@ def predictive_parity(
     Parameters
     ----------
     attributes : str, list or tuple
-        "sex"; or ["sex", "race"], each by itself; or ("sex", "race"), their intersections.
+        "sex"; or ["sex", "race"], each attribute separately; or ("sex", "race"), their intersections.
     tol : float or dict
-        a number, or one per group, {"Female": 0.01, "Male": 0.02}.
+        the largest difference: a number, or one per group, {"Female": 0.01, "Male": 0.02}.
     between : {"overall", "groups"}
         compare each group with all rows, or all pairs of groups.
     labels : list, optional
-        the labels that the rules refer to; all by default. Name the favourable outcome.
-
-    Returns
-    -------
-    Family
+        the labels that the rules refer to; all by default. Name the favorable outcome.
 
     Examples
     --------
@@ -407,15 +383,11 @@ def rejection_parity(attributes: Any, *, tol: Any, between: Between = "overall")
     Parameters
     ----------
     attributes : str, list or tuple
-        "sex"; or ["sex", "race"], each by itself; or ("sex", "race"), their intersections.
+        "sex"; or ["sex", "race"], each attribute separately; or ("sex", "race"), their intersections.
     tol : float or dict
-        a number, or one per group, {"Female": 0.01, "Male": 0.02}.
+        the largest difference: a number, or one per group, {"Female": 0.01, "Male": 0.02}.
     between : {"overall", "groups"}
         compare each group with all rows, or all pairs of groups.
-
-    Returns
-    -------
-    Family
 
     Examples
     --------
@@ -431,15 +403,11 @@ def coverage_parity(attributes: Any, *, tol: Any, between: Between = "overall") 
     Parameters
     ----------
     attributes : str, list or tuple
-        "sex"; or ["sex", "race"], each by itself; or ("sex", "race"), their intersections.
+        "sex"; or ["sex", "race"], each attribute separately; or ("sex", "race"), their intersections.
     tol : float or dict
-        a number, or one per group, {"Female": 0.01, "Male": 0.02}.
+        the largest difference: a number, or one per group, {"Female": 0.01, "Male": 0.02}.
     between : {"overall", "groups"}
         compare each group with all rows, or all pairs of groups.
-
-    Returns
-    -------
-    Family
 
     Examples
     --------

@@ -44,7 +44,7 @@ class Word(NamedTuple):
     name: str
     signature: str  # as it is called
     help: str  # the first paragraph of its docstring, without its verb
-    kind: Literal["rate", "family", "objective"]  # an objective can only be minimised
+    kind: Literal["rate", "family", "objective"]  # an objective can only be minimized
 
 
 def describe_words() -> list[Word]:
@@ -175,7 +175,7 @@ class _Reader:
         a, b = self.read(left), self.read(right)
         for side, value in ((left, a), (right, b)):
             if isinstance(value, Worst):
-                self._refuse(side, "worst() is what is minimised, alone: it makes no rule and no sum")
+                self._refuse(side, "worst() is minimized alone: it makes no rule and no sum")
             if isinstance(value, str | bool) or value is None:
                 self._refuse(side, "a rate or a number is needed here")
         return self.call(node, _OPERATORS[type(op)], a, b)

@@ -1,4 +1,4 @@
-"""A problem: what to minimise, under which rules. Frozen, and free of data."""
+"""A problem: what to minimize, under which rules. Frozen, and free of data."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ExpandedRule(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Problem:
-    """Minimise a rate subject to rules. Frozen, and free of data.
+    """Minimize a rate subject to rules. Frozen, and free of data.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class Problem:
     decisions : {"auto", "labels", "reject", "sets"} or list
         one label per row, a label or a rejection, or a set of labels; "auto" infers it from the rates used. A
         list has all labels and, beside them, options: decisions that are no labels, such as experts, queues
-        or models to call, each with a cost in what is minimised or a bound in the rules.
+        or models to call, each with a cost in what is minimized or a bound in the rules.
     reject : str, int, float or bool
         the label that a rejection gets in the decisions.
 
@@ -173,24 +173,25 @@ class Problem:
     @property
     def references(self) -> tuple[str, ...]:
         """The earlier models that the rules and the objective refer to."""
-        compared = [atom.reads("reference") for atom in self._atoms()]
-        return tuple(dict.fromkeys(name for name in compared if name is not None))
+        return self._list_columns("reference")
 
     @property
     def arrays(self) -> tuple[str, ...]:
         """The cost arrays that the rules and the objective read."""
-        arrays = [atom.reads("cost") for atom in self._atoms() if atom.function is None]
-        return tuple(dict.fromkeys(name for name in arrays if name is not None))
+        return self._list_columns("cost")
 
     @property
     def functions(self) -> tuple[str, ...]:
         """The costs that Python functions compute."""
-        computed = [atom.reads("cost") for atom in self._atoms() if atom.function is not None]
-        return tuple(dict.fromkeys(name for name in computed if name is not None))
+        return self._list_columns("cost", computed=True)
+
+    def _list_columns(self, kind: Literal["reference", "cost"], computed: bool = False) -> tuple[str, ...]:
+        names = [atom.reads(kind) for atom in self._atoms() if (atom.function is not None) is computed]
+        return tuple(dict.fromkeys(name for name in names if name is not None))
 
     @property
     def of_worst_group(self) -> bool:
-        """Whether what is minimised is the rate of the worst group."""
+        """Whether what is minimized is the rate of the worst group."""
         return isinstance(self.minimize, Worst)
 
     @property

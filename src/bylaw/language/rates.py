@@ -33,9 +33,14 @@ def make_rate(name: str, *arguments: Any, function: Callable[..., Any] | None = 
 def define_rate(
     constructor: Callable[..., Rate], **properties: Any
 ) -> Callable[[Callable[..., Meaning]], Callable[..., Meaning]]:
-    """Register the meaning of a rate under the name of its public function.
+    """Register the meaning of a rate, as a decorator: all that the parser, audits and reports know of it.
 
-    The properties are the other fields of `Definition`.
+    Parameters
+    ----------
+    constructor : callable
+        the public function, whose name is the word.
+    **properties
+        the other parameters of `bylaw.language.expressions.Definition`, such as `phrase`.
     """
 
     def register(meaning: Callable[..., Meaning]) -> Callable[..., Meaning]:
@@ -49,10 +54,6 @@ def error() -> Rate:
     """Return the error rate, P(decision is a label, and not Y).
 
     A rejection is not an error, nor is another option.
-
-    Returns
-    -------
-    Rate
 
     Examples
     --------
@@ -79,10 +80,6 @@ def _error(*, space: ActionSpace) -> Meaning:
 
 def rejected() -> Rate:
     """Return the rejection (abstention, referral) rate, P(decision is a rejection).
-
-    Returns
-    -------
-    Rate
 
     Examples
     --------
@@ -111,10 +108,6 @@ def _rejected(*, space: ActionSpace) -> Meaning:
 
 def accepted() -> Rate:
     """Return the rate of answers (coverage in selective classification), P(decision is a label).
-
-    Returns
-    -------
-    Rate
 
     Examples
     --------
@@ -146,10 +139,6 @@ def selected(label: Value) -> Rate:
     label : str, int, float or bool
         one of the classes, or an option such as an expert, a queue or a model to call.
 
-    Returns
-    -------
-    Rate
-
     Examples
     --------
     >>> selected("approve").given(sex="F") >= 0.8 * selected("approve").given(sex="M")
@@ -180,10 +169,6 @@ def recall(label: Value) -> Rate:
     label : str, int, float or bool
         one of the classes.
 
-    Returns
-    -------
-    Rate
-
     Examples
     --------
     >>> recall("fraud") >= 0.8
@@ -204,10 +189,6 @@ def precision(label: Value) -> Rate:
     ----------
     label : str, int, float or bool
         one of the classes.
-
-    Returns
-    -------
-    Rate
 
     Examples
     --------
@@ -241,10 +222,6 @@ def f1(label: Value) -> Rate:
     label : str, int, float or bool
         one of the classes.
 
-    Returns
-    -------
-    Rate
-
     Examples
     --------
     >>> 1 - f1("fraud")
@@ -254,7 +231,7 @@ def f1(label: Value) -> Rate:
 
 
 def _f1_whole(label: Value, *, space: ActionSpace) -> Meaning:
-    """P(decision == label) + P(Y == label): exactly one action is taken, and each pays 1{Y == label}."""
+    """Return P(decision == label) + P(Y == label); exactly one action is taken, and pays 1{Y == label}."""
     _check_class("f1", label, space)
     return Meaning([Term(label, 1.0), *(Term(action, 1.0, label=label) for action in space.actions)])
 
@@ -275,10 +252,6 @@ def _f1(label: Value, *, space: ActionSpace) -> Meaning:
 def balanced_error() -> Rate:
     """Return the balanced error, the mean over classes of P(decision a label, not Y | Y == class).
 
-    Returns
-    -------
-    Rate
-
     Examples
     --------
     >>> balanced_error() <= 0.2
@@ -291,10 +264,6 @@ def g_mean() -> Rate:
     """Return the geometric mean of the recalls of all classes.
 
     It is not linear, and no rule can bound it: it is maximized, by `minimize=1 - g_mean()`.
-
-    Returns
-    -------
-    Rate
 
     Examples
     --------
@@ -321,7 +290,7 @@ def g_mean() -> Rate:
     factors=lambda classes: [recall(label) for label in classes],
 )
 def _made_of_others(*, space: ActionSpace) -> Meaning:
-    """They are compiled as the rates that they are made of."""
+    """Raise: they are compiled as the rates that they are made of."""
     raise AssertionError(space)
 
 
@@ -333,10 +302,6 @@ def cost(matrix: Sequence[Sequence[float]]) -> Rate:
     matrix : array-like of shape (n_classes, n_classes) or (n_classes, n_actions)
         one row per true class, one column per action: labels, then "reject" or the options. Without columns
         for these, they are free; for sets, each label in the set pays its own entry.
-
-    Returns
-    -------
-    Rate
 
     Examples
     --------
@@ -399,10 +364,6 @@ def disagreement(reference: str) -> Rate:
     reference : str
         a name in `Evidence(references=...)`.
 
-    Returns
-    -------
-    Rate
-
     Examples
     --------
     >>> disagreement("last release") <= 0.05
@@ -418,10 +379,6 @@ def omits(reference: str) -> Rate:
     ----------
     reference : str
         a name in `Evidence(references=...)`.
-
-    Returns
-    -------
-    Rate
 
     Examples
     --------
@@ -456,10 +413,6 @@ def _disagreement(reference: str, *, space: ActionSpace) -> Meaning:
 def miscoverage() -> Rate:
     """Return the miscoverage of prediction sets, P(Y not in the set).
 
-    Returns
-    -------
-    Rate
-
     Examples
     --------
     >>> miscoverage().given(label=3) <= 0.1
@@ -482,10 +435,6 @@ def _miscoverage(*, space: ActionSpace) -> Meaning:
 
 def size() -> Rate:
     """Return the mean size of prediction sets, E[number of labels in the set].
-
-    Returns
-    -------
-    Rate
 
     Examples
     --------
@@ -519,10 +468,6 @@ def custom(column: str | Callable[..., Any], name: str | None = None) -> Rate:
         was parsed, reads the array `costs[name]` instead.
     name : str, optional
         of a function; by default its own.
-
-    Returns
-    -------
-    Rate
 
     Examples
     --------

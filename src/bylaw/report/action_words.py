@@ -22,7 +22,7 @@ from bylaw.view.numbers import capitalize, format_amount, format_percent, round_
 from bylaw.view.sentences import describe_rate, find_unit
 
 if TYPE_CHECKING:
-    from bylaw.report.rows import ReportRows
+    from bylaw.report.context import ReportRows
 
 _LONGEST_TITLE, _LONGEST_CELL = 60, 24  # characters of an action in a title, and in a cell of a table
 
@@ -158,7 +158,7 @@ def _describe_errors(rows: ReportRows, measured: str) -> str:
 def _list_referral_gaps(rows: ReportRows) -> list[str]:
     """Return a remark if no rule compares referrals of groups."""
     space = rows.policy.action_space
-    for one in rows.policy.problem.expand(rows.seen.classes, rows.seen.group_values, space.options):
+    for one in rows.single_rules:
         for atom in one.rule.atoms():
             # A rate is about referrals if it depends on whether a case is referred, and on nothing else.
             terms, paid = atom.meaning(space).terms, dict.fromkeys(space.actions, 0.0)

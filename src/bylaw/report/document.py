@@ -19,10 +19,9 @@ from bylaw.errors import OptionError
 from bylaw.fitting.frontier import Frontier
 from bylaw.fitting.solve import solve_without_rules
 from bylaw.policy.policy import Policy
-from bylaw.report.context import ReportContext, bound_rates
+from bylaw.report.context import ReportContext, bound_rates, make_report_rows
 from bylaw.report.groups import write_affected, write_before_and_after, write_earlier_policy
 from bylaw.report.prices import Curves, trace_curves, write_frontier, write_prices
-from bylaw.report.rows import make_report_rows
 from bylaw.report.rules import write_rules, write_verdicts, write_watch
 from bylaw.report.summary import write_fingerprint, write_statement, write_summary
 from bylaw.report.trust import write_calibration, write_guarantees, write_randomness

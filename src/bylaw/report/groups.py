@@ -8,8 +8,7 @@ import numpy as np
 
 from bylaw._base.typing import Floats
 from bylaw.report.action_words import name_action, title_action
-from bylaw.report.context import ReportContext
-from bylaw.report.rows import Cell, Partition
+from bylaw.report.context import Cell, Partition, ReportContext
 from bylaw.view.charts import Scale, draw_axis, draw_bar, draw_dots, fit_scale
 from bylaw.view.html import Content, Html, fold, join, make_page_table, tag
 from bylaw.view.numbers import (

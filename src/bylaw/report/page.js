@@ -8,7 +8,7 @@
     root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
   const name = () => {
     button.textContent = dark() ? "Light" : "Dark";
-    button.setAttribute("aria-label", "Switch to " + (dark() ? "light" : "dark") + " colours");
+    button.setAttribute("aria-label", "Switch to " + (dark() ? "light" : "dark") + " colors");
   };
   button.addEventListener("click", () => {
     root.dataset.theme = dark() ? "light" : "dark";

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -21,22 +21,20 @@ from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
 from bylaw.program.solution import Status
-from bylaw.report.rows import ReportRows
+from bylaw.report.context import ReportContext, ReportRows
 from bylaw.rows.evidence import Evidence
 from bylaw.view.charts import Point, Scale, draw_curve, fit_scale
 from bylaw.view.html import MOST_ROWS, Content, Html, fold, join, make_list, make_page_table, tag
-from bylaw.view.numbers import capitalize, format_amount, format_points, pluralize, round_number
+from bylaw.view.numbers import capitalize, format_amount, pluralize
 from bylaw.view.sentences import (
     find_level_unit,
     is_factor,
     name_cost,
     name_step,
     write_amount_saved,
+    write_cost,
     write_price,
 )
-
-if TYPE_CHECKING:
-    from bylaw.report.context import ReportContext
 
 _MOST_CURVES = 8
 _SLIDER = 1000  # steps from the first level to the last
@@ -80,7 +78,7 @@ def trace_curves(
     given: Sequence[Frontier] | None,
     margin: float | Literal["auto"] = 0.0,
 ) -> Curves:
-    """Trace the curve of every statement with a single level.
+    """Compute the curve of every statement with a single level.
 
     Each point is fitted as the policy was: with the labels and groups of these rows, and with its margin. The
     policy itself, and the policy without the rule, are points that need no further fit.
@@ -383,7 +381,7 @@ def _describe_point(curve: Curve, i: int, context: ReportContext) -> str:
         return f"{written} the rules conflict: no policy satisfies them all."
     amount, change = f"{name_cost(minimize)} {format_amount(cost, context.cost_unit)}", ""
     if i != curve.now and math.isfinite(now):
-        size = (format_points if minimize.is_probability else round_number)(abs(cost - now))
+        size = write_cost(abs(cost - now), minimize)
         change = f", {size} {'more' if cost > now else 'less'} than now"
         change = ", the same as now" if size.split()[0] == "0" else change
     missed = " The observed rates do not satisfy every rule there." if curve.missed[i] else ""

@@ -29,7 +29,7 @@ from bylaw.view.numbers import (
     quote,
     round_number,
 )
-from bylaw.view.sentences import describe_certificate, describe_group
+from bylaw.view.sentences import describe_certificate, describe_group, write_cost
 
 _RANDOM_NAMES = {
     "settled": "settled (one outcome has 99 % or more)",
@@ -42,11 +42,12 @@ def write_randomness(context: ReportContext) -> Sequence[Content]:
     """Return how many decisions are random, and how they can be repeated."""
     rows, hard = context.judged, context.policy.hard
     if hard is not None:
+        more = write_cost(max(hard.price, 0.0), context.policy.problem.minimize)
         text = (
             "Decisions are made without chance: each case gets the decision of largest score, of equal ones "
             "the first, and the rules are held on these decisions. Cases with the same scores are decided "
             "alike. By the model’s probabilities on the cases on which the policy was chosen, that costs "
-            f"{_write_cost(max(hard.price, 0.0), context)} more than drawing some of them at random."
+            f"{more} more than drawing some of them at random."
         )
         return [tag("p", text)]
     parts = rows.compute_randomness()
@@ -71,11 +72,6 @@ def write_randomness(context: ReportContext) -> Sequence[Content]:
     return [tag("p", lead), figure, tag("p", note)]
 
 
-def _write_cost(amount: float, context: ReportContext) -> str:
-    shares = context.policy.problem.minimize.is_probability
-    return format_points(amount) if shares else round_number(amount)
-
-
 def write_guarantees(context: ReportContext) -> Sequence[Content]:
     """Return what is guaranteed, and what is not."""
     return [
@@ -92,13 +88,13 @@ def _list_guarantees(context: ReportContext) -> list[str]:
     if any(policy.tightened.values()):
         basis += ", with the rules’ bounds shifted so that observed rates, or a margin, are respected"
     if policy.problem.rules and _is_solved(context):
+        gap = write_cost(policy.guarantee.excess_cost, policy.problem.minimize)
         guarantees += [
             f"On the cases on which the policy was chosen, {basis}, all rules together are violated by no "
             f"more than {_write_violation(max(policy.guarantee.violation, 1e-4), context)}. This is the "
             "precision of the solver: observed rates may differ from predicted ones by more.",
-            "There, no policy under the same rules costs less by more than "
-            f"{_write_cost(policy.guarantee.excess_cost, context)}, as far as the model’s probabilities are "
-            "right.",
+            f"There, no policy under the same rules costs less by more than {gap}, as far as the model’s "
+            "probabilities are right.",
         ]
     if policy.certificate is not None:
         guarantees.append(describe_certificate(policy.certificate))

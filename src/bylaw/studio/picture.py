@@ -19,7 +19,7 @@ from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
 from bylaw.program.row_rates import compute_row_rates, measure_rate, standard_error
 from bylaw.program.solution import FittedRate, Status
-from bylaw.report.rows import Cell, Partition, ReportRows
+from bylaw.report.context import Cell, Partition, ReportRows
 from bylaw.testing import NEVER, TOLERANCE, describe_rule, is_observed
 from bylaw.view.sentences import describe_rate, find_unit, name_cost, write_price, write_sentence
 

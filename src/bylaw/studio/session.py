@@ -28,8 +28,8 @@ from bylaw.policy.serialization import to_dict
 from bylaw.program.row_rates import decide_as_model
 from bylaw.program.solution import Status
 from bylaw.reductions import Diagnosis
+from bylaw.report.context import ReportRows, list_partitions, make_partition
 from bylaw.report.document import report
-from bylaw.report.rows import ReportRows, list_partitions, make_partition
 from bylaw.rows.evidence import Evidence, as_evidence
 from bylaw.rows.outcomes import ObservedRows, observe
 from bylaw.solvers.full_batch import WarmFullBatch

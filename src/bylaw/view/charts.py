@@ -68,7 +68,7 @@ class Scale:
         return [i * step for i in range(first, last + 1)]
 
     def few_ticks(self) -> list[float]:
-        """Return few round numbers, but at least two: a single number is no scale."""
+        """Return few round numbers, but at least two: a single number does not show a scale."""
         few = self.ticks(3)
         return few if len(few) > 1 else self.ticks(5)
 
@@ -314,7 +314,7 @@ def draw_curve(
     control : Html, optional
         below the axis, such as a slider.
     style : str, optional
-        of the frame, where there is no style sheet.
+        of the frame, for pages without a style sheet.
     """
     xs = [point.across for point in points]
     across = Scale(min(xs), max(xs))

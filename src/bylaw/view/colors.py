@@ -12,38 +12,24 @@ ACCENT = "#3b82f6"
 TONE_COLORS: Mapping[Tone, str] = {"good": "#2a9d5c", "bad": "#e0483e", "open": "#c07a00"}
 FAINT = "rgba(128,128,128,.35)"
 
-LIGHT: Mapping[str, str] = {
-    "paper": "#ffffff",
-    "panel": "#f6f7f9",
-    "line": "#d9dde3",
-    "ink": "#1b1f24",
-    "quiet": "#545d69",
-    "accent": "#1f4f8f",
-    "before": "#6b7482",
-    "allowed": "#dfeaf7",
-    "good": "#17663a",
-    "good-panel": "#e6f4ea",
-    "bad": "#a3211b",
-    "bad-panel": "#fdecea",
-    "open": "#7a4d00",
-    "open-panel": "#fdf3dc",
+# The colors of pages, in light and in dark themes.
+_PAGE_COLORS = {
+    "paper": ("#ffffff", "#14171b"),
+    "panel": ("#f6f7f9", "#1d2127"),
+    "line": ("#d9dde3", "#3a414b"),
+    "ink": ("#1b1f24", "#e8eaed"),
+    "quiet": ("#545d69", "#a9b1bc"),
+    "accent": ("#1f4f8f", "#8db8f2"),
+    "before": ("#6b7482", "#97a0ac"),
+    "allowed": ("#dfeaf7", "#24364d"),
+    "good": ("#17663a", "#7fd49b"),
+    "good-panel": ("#e6f4ea", "#15301f"),
+    "bad": ("#a3211b", "#f5a39d"),
+    "bad-panel": ("#fdecea", "#3a1b19"),
+    "open": ("#7a4d00", "#eac26a"),
+    "open-panel": ("#fdf3dc", "#33290f"),
 }
-DARK: Mapping[str, str] = {
-    "paper": "#14171b",
-    "panel": "#1d2127",
-    "line": "#3a414b",
-    "ink": "#e8eaed",
-    "quiet": "#a9b1bc",
-    "accent": "#8db8f2",
-    "before": "#97a0ac",
-    "allowed": "#24364d",
-    "good": "#7fd49b",
-    "good-panel": "#15301f",
-    "bad": "#f5a39d",
-    "bad-panel": "#3a1b19",
-    "open": "#eac26a",
-    "open-panel": "#33290f",
-}
+LIGHT, DARK = ({name: pair[i] for name, pair in _PAGE_COLORS.items()} for i in (0, 1))
 
 
 def write_color_variables() -> str:

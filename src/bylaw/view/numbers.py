@@ -36,41 +36,31 @@ def _trim(text: str) -> str:
     return "0" if text == "-0" else text.replace("-", _MINUS)
 
 
-def _write_digits(value: float) -> str:
-    """Write a number that a rule states, without rounding."""
-    return f"{value:.12g}".replace("-", _MINUS)
-
-
-def _format_hundredths(value: float, exactly: bool, fine: float) -> str:
-    """Format 100 times a share: with one decimal, or with two if it is below `fine`."""
-    value *= 100
-    if exactly:
-        return _write_digits(value)
-    if 0 < abs(value) < 0.005:
-        return f"{_MINUS if value < 0 else ''}under{_SPACE}0.01"
-    return _trim(f"{value:.{1 if abs(value) >= fine else 2}f}")
-
-
-def format_percent(share: float, exactly: bool = False) -> str:
-    """Format a share in percent."""
-    if not math.isfinite(share):
-        return round_number(share)
-    return f"{_format_hundredths(share, exactly, fine=0.995)}{_SPACE}%"
-
-
-def format_points(difference: float, exactly: bool = False) -> str:
-    """Format a difference of shares in percentage points."""
-    if not math.isfinite(difference):
-        return round_number(difference)
-    text = _format_hundredths(difference, exactly, fine=10.0)
-    return f"{text}{_SPACE}{'point' if text in ('1', _MINUS + '1') else 'points'}"
-
-
 def format_amount(value: float, unit: Unit, exactly: bool = False) -> str:
-    """Format a number in its unit: rounded, or exactly as it was given."""
+    """Format a number in its unit: rounded, or exactly as a rule states it."""
+    if not math.isfinite(value) or (unit == "plain" and not exactly):
+        return round_number(value)
+    value = value if unit == "plain" else 100 * value
+    if exactly:
+        text = f"{value:.12g}".replace("-", _MINUS)
+    elif 0 < abs(value) < 0.005:
+        text = f"{_MINUS if value < 0 else ''}under{_SPACE}0.01"
+    else:  # one decimal, or two for small percentages and for differences below ten points
+        text = _trim(f"{value:.{1 if abs(value) >= (0.995 if unit == 'share' else 10.0) else 2}f}")
     if unit == "plain":
-        return _write_digits(value) if exactly else round_number(value)
-    return (format_percent if unit == "share" else format_points)(value, exactly)
+        return text
+    sign = "%" if unit == "share" else "point" if text in ("1", f"{_MINUS}1") else "points"
+    return f"{text}{_SPACE}{sign}"
+
+
+def format_percent(share: float) -> str:
+    """Format a share in percent."""
+    return format_amount(share, "share")
+
+
+def format_points(difference: float) -> str:
+    """Format a difference of shares in percentage points."""
+    return format_amount(difference, "points")
 
 
 def format_range(ends: Sequence[float], unit: Unit) -> str:

@@ -57,8 +57,7 @@ def find_level_unit(statement: Statement) -> Unit:
     """Return how the level of a rule is read: a factor of a rate is read as a share of it."""
     if isinstance(statement, Family):
         return "share" if statement.definition.ratio else "points"
-    limit = statement.right if isinstance(statement, Rule) else statement.limit
-    rate = statement.left if isinstance(statement, Rule) else statement.rate
+    rate, limit = _get_sides(statement)
     if not (rate.is_probability and (limit.is_probability or not limit.terms)):
         return "plain"
     return "share" if limit.terms or len(rate.terms) == 1 else "points"
@@ -68,19 +67,21 @@ def is_factor(statement: Statement) -> bool:
     """Return whether the level of a rule multiplies a rate."""
     if isinstance(statement, Family):
         return statement.definition.ratio
-    return bool((statement.right if isinstance(statement, Rule) else statement.limit).terms)
+    return bool(_get_sides(statement)[1].terms)
+
+
+def _get_sides(rule: Rule | Band) -> tuple[Rate, Rate]:
+    """Return the rate that is bounded, and its bound."""
+    return (rule.left, rule.right) if isinstance(rule, Rule) else (rule.rate, rule.limit)
 
 
 def write_sentence(statement: Statement, kind: Kind = "labels") -> str:
     """Return what a rule or family demands in one sentence, or its own text if there is none."""
     if isinstance(statement, Family):
         sentence = _write_family(statement, kind)
-    elif not all(atom.definition.phrase for atom in statement.atoms()):
-        sentence = ""
-    elif isinstance(statement, Band):
-        sentence = _write_band(statement, kind)
     else:
-        sentence = _write_rule(statement, kind)
+        known = all(atom.definition.phrase for atom in statement.atoms())
+        sentence = _write_rule(statement, kind) if known else ""
     return f"{capitalize(sentence)}." if sentence else str(statement)
 
 
@@ -92,7 +93,14 @@ def describe_rate(rate: Objective, kind: Kind = "labels") -> str:
     if not all(atom.definition.phrase for atom, _ in rate.terms):
         return str(rate)
     if isinstance(rate, Ratio):
-        return _describe_ratio(rate, kind)
+        match rate.numerator, rate.denominator:
+            case Rate(((atom, 1.0),), 0.0), Rate(((other, 1.0),), 0.0):
+                if part := _find_part_phrase(atom, other):
+                    among = f"{_write_cases(atom, kind)} that {_fill_phrase(other, kind)}"
+                    return f"the share, among {among}, of those that {part}"
+                return f"the ratio of {_write_noun(atom, kind)} to {_write_noun(other, kind, like=atom)}"
+        parts = describe_rate(rate.numerator, kind), describe_rate(rate.denominator, kind)
+        return f"the ratio of {parts[0]} to {parts[1]}"
     match rate.terms:
         case ((atom, 1.0),) if not rate.constant:
             return _write_noun(atom, kind)
@@ -102,16 +110,6 @@ def describe_rate(rate: Objective, kind: Kind = "labels") -> str:
             share = _write_factor(-factor)
             return f"{_write_noun(atom, kind)}, less {share}{_write_noun(other, kind, like=atom)}"
     return str(rate)
-
-
-def _describe_ratio(ratio: Ratio, kind: Kind) -> str:
-    match ratio.numerator, ratio.denominator:
-        case Rate(((atom, 1.0),), 0.0), Rate(((other, 1.0),), 0.0):
-            if part := _find_part_phrase(atom, other):
-                among = f"{_write_cases(atom, kind)} that {_fill_phrase(other, kind)}"
-                return f"the share, among {among}, of those that {part}"
-            return f"the ratio of {_write_noun(atom, kind)} to {_write_noun(other, kind, like=atom)}"
-    return f"the ratio of {describe_rate(ratio.numerator, kind)} to {describe_rate(ratio.denominator, kind)}"
 
 
 def _find_part_phrase(atom: Atom, other: Atom) -> str | None:
@@ -157,14 +155,15 @@ def name_step(statement: Statement) -> str:
     return f"{round_number(step)} (a tenth)" if step != 1 else "1"
 
 
-def _write_amount(amount: float, minimize: Objective) -> str:
+def write_cost(amount: float, minimize: Objective) -> str:
+    """Return a change of the objective: in points if it is a share, or a difference of shares."""
     return format_points(amount) if minimize.is_probability else round_number(amount)
 
 
 def write_amount_saved(price: float, statement: Statement, minimize: Objective) -> str:
     """Return how much one step of a rule's level saves at this price; empty if next to nothing."""
     saved = price * _find_step(statement)
-    return "" if saved < _LEAST_SAVING else _write_amount(saved, minimize)
+    return "" if saved < _LEAST_SAVING else write_cost(saved, minimize)
 
 
 def write_saving(price: float, statement: Statement, minimize: Objective) -> str:
@@ -202,9 +201,7 @@ def write_price(
         return sentence
     if without < _LEAST_SAVING:
         return f"{sentence if vacuous else ''} It costs nothing: without it, nothing would be saved.".strip()
-    return (
-        f"{sentence} Without it, {_write_amount(without, minimize)} {name_saving(minimize)} would be saved."
-    )
+    return f"{sentence} Without it, {write_cost(without, minimize)} {name_saving(minimize)} would be saved."
 
 
 def describe_certificate(certificate: Certificate) -> str:
@@ -252,13 +249,20 @@ def _write_noun(atom: Atom, kind: Kind, like: Atom | None = None) -> str:
     return f"the share of {_write_cases(atom, kind)} that {_fill_phrase(atom, kind)}"
 
 
-def _write_rule(rule: Rule, kind: Kind) -> str:
+def _write_rule(rule: Rule | Band, kind: Kind) -> str:
     """Return a rule in words; empty if it is not a bound, a share of a rate, or a difference."""
-    bound = "at most" if rule.sense == "<=" else "at least"
-    level = rule.right.constant
-    if rule.left.constant:
+    rate, limit = _get_sides(rule)
+    level, unit = limit.constant, find_unit(rate)
+    if rate.constant:
         return ""
-    match rule.left.terms, rule.right.terms:
+    if isinstance(rule, Band):
+        match rate.terms, limit.terms:
+            case ((atom, 1.0), (other, -1.0)), ():
+                noun = _write_noun(other, kind, like=atom)
+                return f"{_write_noun(atom, kind)} differs from {noun} by at most {_write_level(level, unit)}"
+        return ""
+    bound = "at most" if rule.sense == "<=" else "at least"
+    match rate.terms, limit.terms:
         case ((atom, 1.0),), () if not atom.definition.probability:
             return f"{_write_noun(atom, kind)} is {bound} {_write_level(level, 'plain')}"
         case ((atom, 1.0),), ():
@@ -275,21 +279,8 @@ def _write_rule(rule: Rule, kind: Kind) -> str:
             is_limit = level >= 0 if rule.sense == "<=" else level <= 0
             exceeds = level > 0 or (level == 0 and rule.sense == "<=")
             verb = "exceeds" if exceeds else "falls short of"
-            amount = (
-                f"{'at most' if is_limit else 'at least'} {_write_level(abs(level), find_unit(rule.left))}"
-            )
+            amount = f"{'at most' if is_limit else 'at least'} {_write_level(abs(level), unit)}"
             return f"{_write_noun(atom, kind)} {verb} {_write_noun(other, kind, like=atom)} by {amount}"
-    return ""
-
-
-def _write_band(band: Band, kind: Kind) -> str:
-    if band.limit.terms or band.rate.constant:
-        return ""
-    match band.rate.terms:
-        case ((atom, 1.0), (other, -1.0)):
-            limit = _write_level(band.limit.constant, find_unit(band.rate))
-            noun = _write_noun(other, kind, like=atom)
-            return f"{_write_noun(atom, kind)} differs from {noun} by at most {limit}"
     return ""
 
 
