@@ -1,4 +1,4 @@
-"""The picture in docs/monitoring.md: six weeks of a policy, in the last two of which one group is worse off.
+"""The figure in docs/monitoring.md: six weeks of a policy; in the last two, the rates of one group are worse.
 
 Run with --out FILE to write it elsewhere.
 """
