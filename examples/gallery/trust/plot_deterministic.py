@@ -80,4 +80,4 @@ plt.show()
 # - Deterministic decisions may violate rules such as parity; a warning then states the amount and the reason.
 # - ``ConstrainedClassifier(model, rules, deterministic=True)`` is the same in scikit-learn, and
 #   ``bylaw fit --deterministic`` in a shell.
-# - `When randomization is needed <../../decide.html#decisions-without-chance>`_.
+# - `When randomization is needed <../../decide.html#deterministic-decisions>`_.
