@@ -20,8 +20,8 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from bylaw.testing import METHODS
+from bylaw.testing._betting import Sample
 from bylaw.testing._confidence_bounds import make_test
-from bylaw.testing._samples import Sample
 
 HERE = Path(__file__).parent
 DELTA = 0.05
@@ -57,7 +57,7 @@ GAPS = (
 def draw_samples(case: Case, rng: np.random.Generator) -> list[Sample]:
     values = (rng.random(case.rows) < case.rate).astype(float)
     if not case.share:
-        return [Sample.of_values(values, 0.0, 1.0)]
+        return [Sample(np.ones(len(values)), values, 0.0, 1.0)]
     inside = rng.permutation(case.rows) < case.share * case.rows
     first, second = inside.astype(float), 1.0 - inside
     return [Sample(first, first * values, 0.0, 1.0), Sample(second, -second * values, -1.0, 0.0)]

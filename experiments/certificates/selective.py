@@ -32,8 +32,8 @@ from bylaw import (
     solve,
 )
 from bylaw.reductions._ratio_rules import RatioRules
+from bylaw.testing._betting import Sample
 from bylaw.testing._confidence_bounds import make_test
-from bylaw.testing._samples import Sample
 
 HERE = Path(__file__).parent
 DELTA = 0.05
@@ -89,7 +89,8 @@ def search_threshold(fit: Rows, held: Rows, level: float) -> float | None:
     clearness = [-z.mean() / (math.sqrt(2 * effort / n) * z.std() + effort / n) for z in values]
     passed = None
     for threshold in thresholds[int(np.argmax(clearness)) :]:
-        sample = Sample.of_values(excess(held, threshold, level), -level, 1 - level)
+        values = excess(held, threshold, level)
+        sample = Sample(np.ones(len(values)), values, -level, 1 - level)
         if make_test([sample], "betting", disjoint=True).p_value(0.0, DELTA) > DELTA:
             break
         passed = float(threshold)

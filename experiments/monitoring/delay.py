@@ -134,7 +134,7 @@ def measure(case: Case) -> dict[str, Any]:
         columns = np.stack(columns if gap else [columns[0], columns[2]]) * 1.0
         factors, ends = find_factors(watched, columns, 1 + np.arange(len(group)))
         _, course = Wealth().bet(factors, watched.events.blocks_per_deposit)
-        reached = course.change >= limits.log_change, course.ever >= limits.log_ever
+        reached = course[1] >= limits.log_change, course[0] >= limits.log_ever
         found.append([int(ends[way][0]) - QUIET_ROWS if way.any() else n_rows for way in reached])
     rows = np.array(found)
     late = (rows > 0).all(axis=1)

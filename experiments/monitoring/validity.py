@@ -22,6 +22,7 @@ import numpy as np
 from experiments.data import save
 
 from bylaw import Evidence, Monitor, Policy, Problem, error, miscoverage, rejected, size, solve
+from bylaw.testing._rounds import follow_means
 from bylaw.testing._watched_rows import WatchedRows
 from bylaw.testing._watched_rule import RuleState, WatchedRule
 from bylaw.testing._wealth import Wealth
@@ -201,13 +202,14 @@ def convert(drawn: Drawn) -> WatchedRows:
     """As the monitor reads them."""
     decisions = drawn.decisions
     taken = decisions.astype(float) if decisions.ndim == 2 else np.eye(3)[decisions.astype(int)]
-    return WatchedRows(
-        taken,
-        np.zeros(len(taken), int) if drawn.labels is None else drawn.labels.astype(int),
-        {name: codes.astype(int) for name, codes in drawn.groups.items()},
-        {} if drawn.old is None else {"old": drawn.old.astype(int)},
-        {} if drawn.loss is None else {"loss": np.repeat(drawn.loss[:, None], 3, axis=1)},
-    )
+    labels = np.zeros(len(taken), int) if drawn.labels is None else drawn.labels.astype(int)
+    columns = {"decisions": taken, "labels": labels}
+    columns |= {f"groups/{name}": codes.astype(int) for name, codes in drawn.groups.items()}
+    if drawn.old is not None:
+        columns["references/old"] = drawn.old.astype(int)
+    if drawn.loss is not None:
+        columns["costs/loss"] = np.repeat(drawn.loss[:, None], 3, axis=1)
+    return WatchedRows(columns)
 
 
 class Course(NamedTuple):
@@ -232,8 +234,7 @@ def judge_year(monitor: Monitor, courses: Sequence[Course]) -> tuple[list[RuleSt
     """Whether a rule was called broken, and whether a confidence sequence missed its rate at some time."""
     limits, states, missed = monitor.alarm_limits, [], False
     for rule, course in zip(monitor.watched, courses, strict=True):
-        state = rule.advance(rule.begin(), course.columns, course.numbers, limits)
-        states.append(rule.settle(state, limits.level))
+        states.append(rule.advance(rule.begin(), course.columns, course.numbers, limits))
         missed |= any(not point.lower <= 1e-9 or not point.upper >= -1e-9 for point in states[-1].history)
     return states, {"broken": any(state.broken_at is not None for state in states), "missed": missed}
 
@@ -255,7 +256,7 @@ class Detector:
                 for rule, wealth, part in zip(self.rules, self.wealths, parts, strict=True)
             ]
             pairs = zip(parts, played, strict=True)
-            alarms = [ends[course.change >= self.limit][:1] for (_, ends), (_, course) in pairs]
+            alarms = [ends[course[1] >= self.limit][:1] for (_, ends), (_, course) in pairs]
             if not any(len(alarm) for alarm in alarms):
                 break
             first = min(int(alarm[0]) for alarm in alarms if len(alarm))
@@ -267,17 +268,19 @@ class Detector:
 
 def find_factors(rule: WatchedRule, columns: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, ...]:
     """(n_alternatives, n_rounds): of each round, and how many rows the monitor had seen after it."""
-    rows, begun = rule.events.rows, rule.begin()
-    whole = columns.shape[1] // rows * rows
-    game = rule.play(columns[:, :whole], begun.totals, begun.recent)
-    return game.factors, numbers[rows - 1 : whole : rows]
+    events, begun = rule.events, rule.begin()
+    part = columns[:, : columns.shape[1] // events.rows * events.rows]
+    totals = np.add.accumulate(np.column_stack([begun.totals, events.sum_columns(part)]), axis=1)
+    guesses = follow_means(begun.guess, begun.marks, totals)[0] if events.guesses else begun.guess
+    factors = events.find_factors(part, events.sum_rounds(part), rule.hypothesis.constant, guesses)
+    return factors, numbers[events.rows - 1 : part.shape[1] : events.rows]
 
 
 def replay(kind: Kind, drawn: Drawn, day: np.ndarray) -> list[RuleState]:
     """The same year day by day through the front door."""
     monitor, rows = begin(kind), convert(drawn)
     classes, actions = monitor.policy.action_space.classes, monitor.policy.action_space.actions
-    labels = None if drawn.labels is None else np.array(classes, object)[rows.labels]
+    labels = None if drawn.labels is None else np.array(classes, object)[rows.columns["labels"]]
     for today in range(int(day[-1]) + 1):
         part = np.flatnonzero(day == today)
         chances = np.full((len(part), len(classes)), 1 / len(classes))
@@ -286,23 +289,24 @@ def replay(kind: Kind, drawn: Drawn, day: np.ndarray) -> list[RuleState]:
         monitor.update(
             Evidence(chances, classes=classes, references=old),
             decisions=taken if kind.sets else np.array(actions, object)[taken.astype(int)],
-            groups={name: np.array(VALUES[name])[codes[part]] for name, codes in rows.groups.items()},
+            groups={
+                name: np.array(VALUES[name])[codes[part]] for name, codes in rows.select("groups").items()
+            },
             labels=None if labels is None or kind.days_late else labels[part],
-            outcomes={"loss": rows.costs["loss"][part]} if rows.costs else None,
+            outcomes={name: cost[part] for name, cost in rows.select("costs").items()} or None,
             ids=part if kind.days_late else None,
         )
         if kind.days_late and today >= kind.days_late:
             known = np.flatnonzero(day == today - kind.days_late)
             assert labels is not None
             monitor.update(ids=known, labels=labels[known])
-    monitor.settle()
     return monitor.states
 
 
 def assert_same(one: Sequence[RuleState], two: Sequence[RuleState]) -> None:
     for mine, other in zip(one, two, strict=True):
         for name in ("rows", "sums", "log_ever", "log_change", "broken_at", "changed_at", "history"):
-            if getattr(mine, name) != getattr(other, name):
+            if not np.array_equal(getattr(mine, name), getattr(other, name)):
                 raise AssertionError(f"{name} differs: {getattr(mine, name)!r}, {getattr(other, name)!r}")
         if not all(
             (getattr(mine.wealth, name) == getattr(other.wealth, name)).all()

@@ -24,7 +24,7 @@ from experiments.monitoring.delay import fit
 from scipy.special import betaln, xlog1py, xlogy, zeta
 
 from bylaw import Evidence, Monitor
-from bylaw.testing._rounds import Events, RateSums
+from bylaw.testing._rounds import Events, follow_sums
 from bylaw.testing._watched_rule import find_interval
 
 HERE = Path(__file__).parent
@@ -81,7 +81,7 @@ def compare_widths(name: str, rates: tuple[float, ...], share: float, runs: int)
         columns = np.stack([*groups, *signed]).astype(float)
         for place, n_rows in enumerate(TIMES):
             part = columns[:, : n_rows // events.rows * events.rows]
-            sums = RateSums().follow(events.sum_rounds(part))[:, -1:]
+            sums = follow_sums(np.zeros(5), events.sum_rounds(part))[:, -1:]
             lower, upper = find_interval(sums, events, LEVEL)
             widths["bylaw"][place] += float(upper[0] - lower[0])
             widths["stitched"][place] += stitch(sums[:, 0], events.lowest, events.highest)

@@ -5,61 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bylaw.reductions import Diagnosis
 
-Action = Literal[
-    "pass_labels",
-    "pass_groups",
-    "pass_group_probabilities",
-    "pass_true_groups",
-    "pass_combinations",
-    "pass_joint",
-    "pass_limits",
-    "pass_largest_weight",
-    "drop_copies",
-    "pass_outcomes",
-    "pass_reference",
-    "pass_costs",
-    "pass_changes",
-    "pass_decisions",
-    "choose_method",
-    "choose_solver",
-    "choose_decisions",
-    "choose_reject",
-    "choose_probabilities",
-    "choose_scores",
-    "choose_positive",
-    "name_classes",
-    "choose_group",
-    "choose_column",
-    "list_columns",
-    "state_delimiter",
-    "normalize",
-    "align_rows",
-    "read_all_rows",
-    "estimate_fitted_rows",
-    "plan_looks",
-    "add_steps",
-    "loosen_tolerance",
-    "refit",
-]
-
 
 @dataclass(frozen=True)
 class Remedy:
-    """What to do about an error, a warning, or a rule that could not be judged, in no interface's words.
+    """Advice on an error, a warning, or a rule that was not judged, which each interface puts into words.
 
     Attributes
     ----------
     action : str
-        what to do, such as "pass_labels".
+        What to do, a key of `IN_PYTHON` such as "pass_labels".
     subject : str
-        the name of the group, cost, earlier model, role, method or solver that it is about.
+        The name of the group, cost, earlier model, role, method or solver.
     choices : tuple of str
-        the names among which to choose, or that belong together.
+        The names among which to choose, or that belong together.
 
     Examples
     --------
@@ -67,12 +30,12 @@ class Remedy:
     "pass groups={'sex': ...}"
     """
 
-    action: Action
+    action: str
     subject: str = ""
     choices: tuple[str, ...] = ()
 
 
-_IN_PYTHON: dict[Action, str] = {
+IN_PYTHON = {  # the words of each action for callers from Python
     "pass_labels": "pass labels=",
     "pass_groups": "pass groups={{{subject!r}: ...}}",
     "pass_group_probabilities": "pass groups={{{subject!r}: {{value: its probabilities, ...}}}}",
@@ -115,22 +78,12 @@ _IN_PYTHON: dict[Action, str] = {
 
 
 def word_for_python(remedy: Remedy) -> str:
-    """A remedy in the words of somebody who calls the library from Python."""
-    return _IN_PYTHON[remedy.action].format(subject=remedy.subject, choices=remedy.choices)
+    """Return a remedy in words for callers from Python."""
+    return IN_PYTHON[remedy.action].format(subject=remedy.subject, choices=remedy.choices)
 
 
 def join_remedy(message: str, remedy: Remedy | None, word: Callable[[Remedy], str] = word_for_python) -> str:
-    """A message with its remedy, in the words of an interface; a question is followed by a new sentence.
-
-    Parameters
-    ----------
-    message : str
-        what is wrong.
-    remedy : Remedy, optional
-        what to do about it.
-    word : callable, optional
-        puts the remedy into words; by default, those of Python.
-    """
+    """Return a message with its remedy in words; after a question, the remedy is a sentence of its own."""
     if remedy is None:
         return message
     advice = word(remedy)
@@ -148,9 +101,9 @@ class _Advising(Exception):  # noqa: N818, since warnings have it in common with
     Attributes
     ----------
     message : str
-        what is wrong, without advice.
+        The message without advice.
     remedy : Remedy or None
-        what to do about it.
+        What to do about it.
     """
 
     def __init__(self, message: object = "", remedy: Remedy | None = None) -> None:
@@ -159,11 +112,11 @@ class _Advising(Exception):  # noqa: N818, since warnings have it in common with
         self.remedy = remedy
 
     def describe(self, word: Callable[[Remedy], str]) -> str:
-        """The message with its remedy, in the words of an interface."""
+        """Return the message with its remedy, in the words of an interface."""
         return join_remedy(self.message, self.remedy, word)
 
     def add_place(self, place: object) -> None:
-        """Put the file or the rows that it is about before the message."""
+        """Put a place, such as a file, before the message."""
         self.message = f"{place}: {self.message}"
 
     def __str__(self) -> str:
@@ -171,32 +124,32 @@ class _Advising(Exception):  # noqa: N818, since warnings have it in common with
 
 
 class BylawError(_Advising):
-    """Anything that bylaw refuses.
+    """The base class of the errors of bylaw.
 
     Attributes
     ----------
     message : str
-        what is wrong, without advice.
+        The message without advice.
     remedy : Remedy or None
-        what to do about it; `str(error)` has it in the words of Python.
+        What to do about it; `str(error)` has it in the words of Python.
     """
 
 
 class RuleError(BylawError, ValueError):
-    """A rate or rule that cannot be stated, or makes no sense for these decisions."""
+    """A rate or rule that is not possible, or not for these decisions."""
 
 
 class RuleSyntaxError(RuleError):
-    """Text that is not in the language of rules; shows the place with a caret.
+    """Text that is not in the language of rules; the message shows the place with a caret.
 
     Attributes
     ----------
     text : str
-        the text that was parsed.
+        The text that was parsed.
     line : int
-        where the error is, counted from 1.
+        The line of the error, counted from 1.
     column : int
-        where in that line, counted from 0.
+        The column of the error, counted from 0.
     """
 
     def __init__(self, message: str, text: str, line: int = 1, column: int = 0) -> None:
@@ -207,14 +160,14 @@ class RuleSyntaxError(RuleError):
         self.column = column
 
     def describe(self, word: Callable[[Remedy], str]) -> str:
-        """The message, the line of the text, and a caret."""
+        """Return the message, the line of the text, and a caret."""
         lines = self.text.splitlines() or [""]
         shown = lines[min(self.line, len(lines)) - 1]
         return f"{super().describe(word)}\n  {shown}\n  {' ' * self.column}^"
 
 
 class OptionError(BylawError, ValueError):
-    """An option that is out of range, or has no effect beside the others."""
+    """An option that is out of range, or that has no effect beside the others."""
 
 
 class EvidenceError(BylawError, ValueError):
@@ -231,20 +184,20 @@ class InfeasibleRulesError(BylawError):
     Attributes
     ----------
     diagnosis : Diagnosis
-        of which the others are parts.
+        The diagnosis, of which the other attributes are parts.
     conflict : tuple of str
-        the rules that conflict, by name; without any one of them, the others can hold.
+        The rules that conflict, by name; without any one of them, the others can hold.
     least : dict of str to float
-        for each rule of the conflict, the best its rate can reach while the others of it hold.
+        For each rule of the conflict, the best value of its rate while the others of it hold.
     violations : dict of str to float
-        for each rule of the conflict, how far it is off while the others of it hold.
+        For each rule of the conflict, its least violation while the others of it hold.
     relaxation : dict of str to float
-        the smallest change that lets all rules hold: by how much to loosen which statement.
+        The smallest change that lets all rules hold: for each statement, by how much to loosen it.
     small_cells : dict of str to float
-        conditions in the rules that too few rows meet, with how many do.
+        Conditions in the rules that too few rows meet, with their number.
     least_violation : float
-        whatever the policy, at least one rule of the conflict is missed
-        by this much; the diagnosis holds the proof (a Farkas certificate).
+        Every policy violates at least one rule of the conflict by this much; the diagnosis holds the proof (a
+        Farkas certificate).
     """
 
     def __init__(self, diagnosis: Diagnosis) -> None:
@@ -259,23 +212,23 @@ class InfeasibleRulesError(BylawError):
 
 
 class UncertifiedError(BylawError):
-    """Not even the most cautious policy could be certified on the held-out rows.
+    """No policy could be certified on the held-out rows, not even the most cautious one.
 
     Attributes
     ----------
     rule : str
-        the rule that takes the room: tightened for a test on so few rows, it leaves none to the others, or
-        has none itself.
+        The rule that prevents it: tightened for a test on so few rows, it conflicts with the others, or no
+        policy satisfies it.
     p_value : float
-        of the hypothesis that the rules do not all hold.
+        The p-value of the hypothesis that the rules do not all hold.
     rows_needed : float
-        about how many held-out rows it would take; infinite if no number of rows would do.
+        The approximate number of held-out rows that would suffice; infinite if no number does.
     rows : int
-        how many held-out rows there were.
+        The number of held-out rows.
     confidence : float
-        that was asked for.
+        The confidence that was asked for.
     conflict : tuple of str
-        the other rules, where it is only together with these that there is no room.
+        The other rules, if the rule conflicts only with all of these.
     """
 
     def __init__(
@@ -315,24 +268,24 @@ class UncertifiedError(BylawError):
 
 
 class ConvergenceWarning(_Advising, UserWarning):
-    """The solver stopped before its tolerance; the message states by how much, the remedy what to do.
+    """The solver stopped before its tolerance.
 
     Attributes
     ----------
     message : str
-        what was reached, without advice.
+        What was reached, without advice.
     remedy : Remedy or None
-        what to do about it.
+        What to do about it.
     """
 
 
 class GuaranteeWarning(_Advising, UserWarning):
-    """Decisions were made in a way that the guarantee of the rules does not cover.
+    """A guarantee does not cover the decisions, or not all of the rules.
 
     Attributes
     ----------
     message : str
-        what is not covered, without advice.
+        What is not covered, without advice.
     remedy : Remedy or None
-        what to do about it.
+        What to do about it.
     """

@@ -249,8 +249,8 @@ SAVED = WHOLE.to_dict()
     [
         (changed(by="race"), "one of"),
         (changed(by="age"), "one of"),
-        (changed(by=None), "goes with maps of the labels"),
-        (changed(labels=None), "goes with maps of the labels"),
+        (changed(by=None), "if there are maps of the labels"),
+        (changed(labels=None), "if there are maps of the labels"),
         (changed(by_value=[{"value": "X", **a_map(3).to_dict()}]), "one of"),
         (changed(by_value=[{"value": "F", **a_map(3).to_dict(), "floor": 1e-9}]), "floor of all rows"),
         (changed(groups={"sex": SAVED["groups"]["race"]}), "knows by its probabilities"),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bylaw._base.files import BadValueError, Node
-from bylaw.calibration.maps import CalibrationMap, find_floor, make_identity, take_logs
+from bylaw.calibration.maps import CalibrationMap, make_sample, take_logs
 
 
 def a_map(K=3, H=2):
@@ -44,7 +44,7 @@ def test_the_formula():
 
 def test_the_identity_changes_nothing_above_its_floor():
     P = np.random.default_rng(1).dirichlet(np.ones(4), 100)
-    assert make_identity(4, 1e-12).apply(P) == pytest.approx(P, abs=1e-14)
+    assert CalibrationMap("none", 1e-12, np.zeros(4), np.eye(4)).apply(P) == pytest.approx(P, abs=1e-14)
 
 
 def test_a_temperature_divides_log_odds():
@@ -82,9 +82,13 @@ def test_numbers_are_read_only_and_not_aliased():
 
 
 def test_the_floor_is_below_what_was_seen():
-    assert find_floor(np.array([[0.0, 1.0], [0.02, 0.98]])) == pytest.approx(0.01)
-    assert find_floor(np.array([[1e-200, 1.0]])) == 1e-100
-    assert find_floor(np.array([[0.6, 0.4], [0.5, 0.5]])) == pytest.approx(0.2)
+    for rows, floor in (
+        ([[0.0, 1.0], [0.02, 0.98]], 0.01),
+        ([[1e-200, 1.0]], 1e-100),
+        ([[0.6, 0.4], [0.5, 0.5]], 0.2),
+    ):
+        ones = np.ones(len(rows))
+        assert make_sample(np.array(rows), ones.astype(int), ones).floor == pytest.approx(floor)
     assert take_logs(np.array([[0.0, 1.0]]), 0.01).tolist() == [[math.log(0.01)], [0.0]]
 
 
@@ -94,7 +98,7 @@ def test_a_saved_map_reads_back_to_the_last_bit():
     assert read.to_dict() == one.to_dict()
     P = np.random.default_rng(1).dirichlet(np.ones(3), 20)
     assert (read.apply(P) == one.apply(P)).all()
-    plain = make_identity(3, 1e-9)
+    plain = CalibrationMap("none", 1e-9, np.zeros(3), np.eye(3))
     assert CalibrationMap.from_node(Node(plain.to_dict(), "map"), 3).to_dict() == plain.to_dict()
 
 

@@ -119,4 +119,4 @@ def test_what_cannot_be_calibrated_is_refused(folder, bylaw):
     assert "--label COLUMN" in answer.err
     answer = bylaw("fit", "scores.parquet", *rule, "--calibrate", "platt")
     assert answer.code == 2
-    assert "--calibrate must be one of" in answer.err
+    assert "calibrate must be one of" in answer.err

@@ -549,7 +549,7 @@ def test_the_demo_keeps_rules_that_are_there(folder, monkeypatch, capsys):
     frame = pyarrow.parquet.read_table("scores.parquet").to_pandas()
     monkeypatch.setattr("bylaw.datasets.mortgages", lambda: {"scores": frame, "new": frame.head(10)})
     demo.write_inputs(folder / "out")
-    assert (folder / "out" / "rules.toml").read_text() == demo.RULES
+    assert (folder / "out" / "rules.toml").read_text() == demo.FILE
     assert parquet.read_table("out/new.parquet").num_rows == 10
     (folder / "out" / "rules.toml").write_text("rules = []")
     demo.write_inputs(folder / "out")

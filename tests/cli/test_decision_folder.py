@@ -104,7 +104,7 @@ def test_what_changed_is_decided_anew(parts, bylaw):
     [
         (["--probabilities"], "it differs in --probabilities"),
         (["--keep", "sex"], "it differs in --keep"),
-        (["--key", "another"], "its key differs"),
+        (["--key", "another"], "it differs in the key"),
         (["--format", "csv"], "it differs in --format"),
     ],
 )
@@ -128,7 +128,7 @@ def test_another_policy_is_another_run(parts, bylaw):
     assert bylaw("fit", "scores.parquet", "--rule", "rejected() <= 0.3", "-o", "policy.json").code == 0
     answer = bylaw(*DECIDE, "--id-column", "id")
     assert answer.code == 2
-    assert "its policy differs" in answer.err
+    assert "it differs in the policy" in answer.err
 
 
 @pytest.mark.slow

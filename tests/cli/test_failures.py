@@ -14,7 +14,7 @@ FAILURES = {
     "usage": (("fit", "scores.parquet"), 2, "Missing option"),
     "no such option": (("fit", "scores.parquet", "--nonsense"), 2, "No such option"),
     "option": (("fit", "scores.parquet", "-o", "p.json"), 2, "no rules are given"),
-    "file": (("audit", "policy.json", "nowhere.parquet"), 2, "there is no file nowhere.parquet"),
+    "file": (("audit", "policy.json", "nowhere.parquet"), 2, "no such file: nowhere.parquet"),
     "policy": (("show", "nowhere.json"), 2, "nowhere.json"),
     "conflict": (("fit", "scores.parquet", *CONFLICT, "-o", "p.json"), 1, "the rules conflict"),
     "decide": (("decide", "policy.json", "scores.parquet", "-o", "x.doc"), 2, "a table's name ends in"),
@@ -54,7 +54,7 @@ def test_what_cannot_be_certified_is_json_too(folder, bylaw):
 
 
 def test_a_fault_is_json_too(policy, bylaw, monkeypatch):
-    monkeypatch.setattr("bylaw.cli.commands.report._list_facts", lambda _: 1 / 0)
+    monkeypatch.setattr("bylaw.cli.commands.fit._list_card", lambda _: 1 / 0)
     answer = bylaw("show", "policy.json", "--json")
     assert (answer.code, json.loads(answer.out)["exit_code"]) == (3, 3)
 

@@ -96,7 +96,7 @@ def test_diagnosis_of_a_scan(many, bylaw):
 
 @pytest.mark.slow
 def test_reports_of_scans_go_by_a_sample(many, bylaw, monkeypatch):
-    monkeypatch.setattr("bylaw.cli.tables.SAMPLE_ROWS", 1000)
+    monkeypatch.setattr("bylaw.cli.commands.fit.SAMPLE_ROWS", 1000)
     answer = bylaw("fit", "scores", *FIT, "--scan", "--report", "r.html", "--held-out", "new")
     assert answer.code == 0, answer.err
     assert "the report uses a random sample of 1,000 rows" in answer.err
@@ -232,11 +232,11 @@ def test_bars_of_passes(monkeypatch):
     shown = io.StringIO()
     terminal = Console(file=shown, force_terminal=True, width=120)
     monkeypatch.setattr(console, "_aside", terminal)
-    with console.show_passes("fitting") as watch:
+    with console.show_progress("fitting") as watch:
         watch(Progress(1, 500, 1000, 0.5))
         watch(Progress(2, 1000, None, 0.5))
     assert "fitting, pass 2" in shown.getvalue()
     assert "1,000 rows, 2,000 rows/s" in shown.getvalue()
     monkeypatch.setattr(console, "_aside", Console(file=shown))
-    with console.show_passes("fitting") as watch:
+    with console.show_progress("fitting") as watch:
         assert watch is None

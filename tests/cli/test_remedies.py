@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import get_args
 
 import numpy as np
 import pyarrow
@@ -11,7 +10,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from bylaw.cli.console import describe_problem, word_for_shell
-from bylaw.errors import Action, ConvergenceWarning, EvidenceError, Remedy, RuleSyntaxError
+from bylaw.errors import IN_PYTHON, ConvergenceWarning, EvidenceError, Remedy, RuleSyntaxError
 from bylaw.policy.serialization import compute_digest
 
 IN_SHELL = {
@@ -74,7 +73,7 @@ def test_a_remedy_in_the_words_of_the_shell(remedy):
 
 
 def test_every_action_has_words():
-    assert {remedy.action for remedy in IN_SHELL} == set(get_args(Action))
+    assert {remedy.action for remedy in IN_SHELL} == set(IN_PYTHON)
 
 
 def test_problems_are_described_with_remedy_and_notes():

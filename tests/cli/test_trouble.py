@@ -189,7 +189,7 @@ def test_rules_that_try_to_run_code_are_refused(folder, bylaw):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["fit", "none.parquet", "--rules", "rules.toml", "-o", "p.json"], "there is no file none.parquet"),
+        (["fit", "none.parquet", "--rules", "rules.toml", "-o", "p.json"], "no such file: none.parquet"),
         (["fit", "scores.parquet", "-o", "p.json"], "no rules are given"),
         (["fit", "scores.parquet", "--rules", "rules.toml", "-o", "no/p.json"], "no folder no"),
         (

@@ -113,7 +113,7 @@ def test_a_refit_and_a_row_by_its_id_need_ids_that_tell_rows_apart(policy, bylaw
     rows.loc[1, "id"] = 0
     parquet.write_table(pyarrow.Table.from_pandas(rows, preserve_index=False), "twice.parquet")
     answer = bylaw("refit", "policy.json", "twice.parquet", "--churn", "0.1", "-o", "p.json")
-    assert (answer.code, "the id 0 is in several rows" in answer.err) == (2, True)
+    assert (answer.code, "the id 0 in the column 'id' is that of" in answer.err) == (2, True)
     explained = bylaw("explain", "policy.json", "twice.parquet", "--id", "0")
     assert (explained.code, "several rows with the id '0'" in explained.err) == (2, True)
 

@@ -237,7 +237,7 @@ def test_exports_to_standard_output(policy, bylaw):
     assert not policy.with_name("-").exists()
     answer = bylaw("export", "python", "policy.json", "-o", "/dev/stdout")
     assert answer.code == 2
-    assert "no ordinary file" in answer.err
+    assert "not a regular file" in answer.err
 
 
 def test_onnx_knows_how_the_policy_was_fitted(folder, bylaw):

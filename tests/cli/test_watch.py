@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pyarrow
@@ -81,12 +82,10 @@ def test_late_labels_are_counted_by_id(policy, bylaw):
     whole = day(101, first=10_000)
     at_once = Monitor(chosen, rules=[*LOOSE[1::2]])
 
-    from bylaw.cli.tables import find_policy_columns, list_group_values, read_rows
+    from bylaw.cli.tables import PolicyTables
 
     parquet.write_table(whole, "whole.parquet")
-    roles = find_policy_columns(chosen, "whole.parquet", {})
-    rows = read_rows("whole.parquet", roles, list_group_values(chosen))
-    at_once.update(rows)
+    at_once.update(PolicyTables(chosen).read(Path("whole.parquet"))[0])
     (same,) = [rule for rule in at_once.status if rule.rule == "error() <= 0.4"]
     assert one["estimate"] == pytest.approx(same.estimate, abs=1e-12)
     unknown = parquet.read_table("late1.parquet").set_column(0, "id", pyarrow.array(range(500)))

@@ -93,7 +93,7 @@ def test_the_script_for_cron(production, bylaw):
     assert load(production).rows == before.rows
     missing = watch_day(production, "2027-01-01")
     assert missing.returncode == 2
-    assert "there is no file" in missing.stdout
+    assert "no such file" in missing.stdout
 
 
 def test_the_line_for_cron_calls_the_script():

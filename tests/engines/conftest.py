@@ -8,7 +8,7 @@ import pandas
 import polars
 import pytest
 
-from bylaw.engines import polars_frames, survey
+from bylaw.engines import _tasks, polars_frames
 from bylaw.engines import scan as scanning
 from helpers.clusters import dask_cluster, spark_session, write_parts
 
@@ -38,7 +38,7 @@ class Kind:
 def small(monkeypatch):
     """Few rows are sampled, and Polars has small partitions, so that all rows matter."""
     monkeypatch.setattr(scanning, "SAMPLE_ROWS", 2400)
-    monkeypatch.setattr(survey, "_LEAST_SHARE", 200)
+    monkeypatch.setattr(_tasks, "_LEAST_SHARE", 200)
     monkeypatch.setattr(polars_frames, "_BATCH_ROWS", 300)
     monkeypatch.setattr(polars_frames, "_PARTITION_BATCHES", 3)
 

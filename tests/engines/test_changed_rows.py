@@ -14,7 +14,7 @@ import pytest
 
 from bylaw import Columns, Problem, demographic_parity, error, scan, selected, solve
 from bylaw.engines._sql_sums import SummedRows
-from bylaw.engines.outcomes import sum_column
+from bylaw.engines._workers import sum_column
 from bylaw.errors import EvidenceError
 from helpers.databases import fill_postgres, postgres_server
 

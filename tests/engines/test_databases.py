@@ -218,7 +218,7 @@ def test_every_sum_is_that_of_rows_in_memory(name, connect):
 
 @pytest.mark.slow
 def test_most_groups_are_columns_where_cells_are_many(connect, monkeypatch):
-    monkeypatch.setattr("bylaw.engines.databases._MOST_CELLS", 2)
+    monkeypatch.setattr("bylaw.engines.databases._MOST_SUMMED_CELLS", 2)
     problem, frame = PROBLEMS["two known groups"], make_frame()
     found = solve(problem, read(connect(frame)), tol=1e-8)
     wanted = solve(problem, COLUMNS.evidence(frame), tol=1e-8)
@@ -484,7 +484,7 @@ def test_without_temporary_tables_postgres_says_what_to_do(postgres):
 
 @pytest.mark.slow
 def test_connections_that_do_not_serve_are_refused(postgres):
-    with pytest.raises(OptionError, match="table= goes with a connection"):
+    with pytest.raises(OptionError, match="table= names a table of a connection"):
         scan(duckdb.connect().sql("SELECT 0.5 AS a, 0.5 AS b"), Columns(["a", "b"]), table="t")
     with pytest.raises(OptionError, match=r"takes a psycopg\.Connection, not Cursor"):
         scan(postgres.cursor(), COLUMNS, table="risk.scores")

@@ -403,7 +403,7 @@ def test_what_needs_memory_or_names_columns_twice_is_refused(table, tmp_path):
         scan(Evidence([[0.5, 0.5]]), COLUMNS)
     with pytest.raises(EvidenceError, match="there are no files"):
         scan(f"{tmp_path}/none-*.parquet", COLUMNS)
-    with pytest.raises(EvidenceError, match="there is no file"):
+    with pytest.raises(EvidenceError, match="no such file"):
         scan(tmp_path / "none.parquet", COLUMNS)
     pa.parquet.write_table(table.slice(0, 0), tmp_path / "empty.parquet")
     with pytest.raises(EvidenceError, match="has no rows"):
@@ -429,5 +429,5 @@ def test_no_thread_is_left_behind(table, tmp_path):
 
 
 def test_a_table_of_a_database_is_no_option_of_files(tmp_path):
-    with pytest.raises(EvidenceError, match="table= names a table of a database"):
+    with pytest.raises(OptionError, match="table= names a table of a database"):
         scan(str(tmp_path / "*.parquet"), COLUMNS, table="scores")

@@ -24,7 +24,7 @@ from bylaw import (
     scan,
     solve,
 )
-from bylaw.engines import files, processes
+from bylaw.engines import files
 
 COLUMNS = Columns(["p_a", "p_b"], classes=["a", "b"], groups={"sex": "sex"})
 PROBLEM = Problem(error(), [demographic_parity("sex", tol=0.02), rejected() <= 0.1])
@@ -45,7 +45,6 @@ def folder(tmp_path):
 def large(monkeypatch):
     """As if any file were large, and there were two cores."""
     monkeypatch.setattr(files, "_LARGE", 0)
-    monkeypatch.setattr(processes, "count_processes", lambda: 2)
     monkeypatch.setattr(files, "count_processes", lambda: 2)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bylaw import EvidenceError, OptionError, scan
-from bylaw.engines.outcomes import Outcome, receive
+from bylaw.engines._workers import Outcome, receive
 from helpers.clusters import need, read_each, write_parts
 from helpers.partitioned_rows import CASES, COLUMNS, N, cut, expect_value, make_rows
 

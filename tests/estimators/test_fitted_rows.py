@@ -115,7 +115,7 @@ def test_a_report_of_the_fit_and_of_other_rows(fitted, tmp_path):
 def test_a_report_refuses_rows_of_the_fit_and_labels_without_rows(fitted):
     with pytest.raises(EvidenceError, match="chosen"):
         fitted.report(None, X[:500], Y[:500], sensitive_features=SEX[:500], levels=0)
-    with pytest.raises(OptionError, match="y= goes with X, rows that fit did not see"):
+    with pytest.raises(OptionError, match="y must be given together with X, rows that fit did not see"):
         fitted.report(None, y=Y[TEST])
 
 

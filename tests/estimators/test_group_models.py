@@ -257,8 +257,8 @@ def test_a_calibrator_sees_all_scores():
     """Of labels and of groups, and tells both from them."""
     calibrator = make_pipeline(StandardScaler(), LogisticRegression())
     fitted = unaware(calibrator=calibrator).fit(X, Y, sensitive_features=SEX, sample_weight=np.ones(N))
-    calibration = fitted.trained_.calibration
-    assert calibration.label_model[-1].coef_.shape == (1, 2)
+    label_model, group_model = fitted.trained_.calibrators
+    assert label_model[-1].coef_.shape == (1, 2)
     evidence = fitted._make_evidence(X, None, None)
     scores = np.column_stack(
         [
@@ -266,9 +266,9 @@ def test_a_calibrator_sees_all_scores():
             np.diff(fitted.group_estimators_["sex"].predict_log_proba(X)[:, ::-1]),
         ]
     )
-    assert evidence.probabilities == pytest.approx(calibration.label_model.predict_proba(scores))
+    assert evidence.probabilities == pytest.approx(label_model.predict_proba(scores))
     chances = evidence.groups["sex"].probabilities
-    assert chances == pytest.approx(calibration.group_models[0].predict_proba(scores))
+    assert chances == pytest.approx(group_model.predict_proba(scores))
     frozen = [FrozenEstimator(LogisticRegression().fit(X, target)) for target in (Y, SEX)]
     with pytest.raises(
         ValueError, match=r"a calibrator learns from groups: pass sensitive_features with \['sex'\]"

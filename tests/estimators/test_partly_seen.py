@@ -11,8 +11,8 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 
 from bylaw import ConstrainedClassifier, EvidenceError, OptionError, equalized_odds, error, rejected
-from bylaw.estimators.cross_fitting import make_splits
 from bylaw.estimators.inputs import FitRows, stack_rows
+from bylaw.estimators.training import make_splits
 from bylaw.rows.groups import KnownGroup
 from bylaw.rows.outcomes import observe
 from helpers.people import GROUPS, PARITY, SEX, X, Y, classifier, unaware

@@ -48,7 +48,7 @@ def test_rates_are_exactly_at_their_bounds(name):
     for rule, course in zip(monitor.watched, validity.read(monitor, kind, drawn, day), strict=True):
         whole = course.columns.shape[1] // rule.events.rows * rule.events.rows
         sums = rule.events.sum_rounds(course.columns[:, :whole])
-        excess = sums.amounts + rule.constant * sums.weights
+        excess = sums[1] + rule.hypothesis.constant * sums[0]
         assert abs(excess.mean()) < 4 * excess.std() / math.sqrt(len(excess))
         factors, _ = validity.find_factors(rule, *course)
         assert (factors.mean(axis=1) < 1 + 4 * factors.std(axis=1) / math.sqrt(len(excess))).all()

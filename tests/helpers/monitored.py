@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bylaw import Evidence, Policy, Problem, custom, error, miscoverage, rejected, size, solve
-from bylaw.testing._state_files import _pack_rows, _to_dict
+from bylaw.testing._state_files import pack_rows, state_to_dict
 
 CLASSES = ["no", "yes"]
 
@@ -95,8 +95,6 @@ def pool(weights, values):
 
 def describe(monitor):
     """All that is kept, but for the log, as comparable values."""
-    monitor.settle()
-    found = _to_dict(monitor)
+    found = state_to_dict(monitor)
     del found["log"]
-    memory = monitor.memory
-    return json.dumps(found), _pack_rows(memory) if len(memory.seen) else b""
+    return json.dumps(found), pack_rows(monitor)

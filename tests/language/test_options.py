@@ -166,5 +166,5 @@ def test_bad_problems_are_refused(build, message):
 
 def test_an_option_is_no_true_label():
     problem = Problem(error() + selected("junior"), [equal_opportunity("g", tol=0.1, labels=["senior"])])
-    with pytest.raises(ValueError, match="label='senior', which is no class"):
+    with pytest.raises(ValueError, match="label='senior', which is not a class"):
         solve(problem, EVIDENCE)

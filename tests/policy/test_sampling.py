@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bylaw import EvidenceError
-from bylaw.policy.sampling import hash_ids, sample_actions, sample_by_id, sample_pivotal, uniforms_by_id
+from bylaw.policy.sampling import (
+    check_ids,
+    hash_ids,
+    sample_actions,
+    sample_by_id,
+    sample_pivotal,
+    uniforms_by_id,
+)
 
 LAW = np.random.default_rng(0).dirichlet(np.full(4, 0.4), size=20_000).T  # (4, 20000)
 
@@ -48,12 +55,18 @@ def test_balanced_draws_keep_each_rows_law():
 
 
 def uniforms(ids, key="k"):
-    return next(uniforms_by_id(ids, key, len(ids), suffix=""))
+    return next(uniforms_by_id(check_ids(ids, len(ids)), key))
+
+
+def draws(ids, key, count):
+    """Columns of uniform numbers as a policy draws them, four from each digest."""
+    for first in range(0, count, 4):
+        yield from uniforms_by_id(np.array(ids), key, f"/{first // 4}", min(4, count - first))
 
 
 def test_keyed_uniforms_are_the_hash_that_anyone_can_compute():
     assert uniforms(["ann"], "key")[0] == 0xE470B988E62A7 / 2**52  # printf key/ann | sha256sum
-    columns = list(uniforms_by_id(["ann", "7"], "key", 2, count=6))
+    columns = list(draws(["ann", "7"], "key", 6))
     for i, column in enumerate(columns):
         for row, name in enumerate(("ann", "7")):
             digest = hashlib.sha256(f"key/{name}/{i // 4}".encode()).hexdigest()
@@ -101,7 +114,7 @@ def test_only_open_rows_are_hashed_and_nothing_changes(count, monkeypatch):
     ids = [f"id {i}" for i in range(500)]
     plain = [
         sample_actions(distribution, column)
-        for distribution, column in zip(distributions, uniforms_by_id(ids, "k", 500, count), strict=True)
+        for distribution, column in zip(distributions, draws(ids, "k", count), strict=True)
     ]
     hashed = []
     monkeypatch.setattr(
@@ -121,7 +134,7 @@ def test_only_open_rows_are_hashed_and_nothing_changes(count, monkeypatch):
 
 
 def test_keyed_uniforms_are_uniform():
-    for column in uniforms_by_id(np.arange(20_000), "key", 20_000, count=5):
+    for column in draws(np.arange(20_000), "key", 5):
         distance = np.abs(np.sort(column) - (np.arange(20_000) + 0.5) / 20_000).max()
         assert distance < 1.95 / np.sqrt(20_000)  # Kolmogorov-Smirnov at 0.1 %
 
@@ -136,7 +149,7 @@ def test_ids_without_one_spelling_are_refused(ids):
 
 def test_ids_of_another_length_are_refused():
     with pytest.raises(EvidenceError, match="ids has 3 rows"):
-        next(uniforms_by_id([1, 2, 3], "k", 2))
+        check_ids([1, 2, 3], 2)
 
 
 def test_half_a_character_is_refused():

@@ -50,7 +50,7 @@ def test_frequencies_are_frozen_or_given():
     [
         (selected(1).given(age=3) <= 0.1, "pass groups={'age': ...}", Remedy("pass_groups", "age")),
         (selected(1).given(known=9) <= 0.1, "known=9, but no row has it; the values are", None),
-        (selected(1).given(label=9) <= 0.1, "label=9, which is no class", None),
+        (selected(1).given(label=9) <= 0.1, "label=9, which is not a class", None),
         (
             disagreement("new") <= 0.1,
             "pass references={'new': its labels}",

@@ -792,7 +792,7 @@ def test_saving_is_all_or_nothing(tmp_path, monkeypatch):
         made.save(tmp_path / "r.html")
     assert [p.name for p in tmp_path.iterdir()] == ["r.html"]
     assert (tmp_path / "r.html").read_text() == "old"
-    with pytest.raises(FileNotFoundError, match="no folder"):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
         made.save(tmp_path / "none" / "r.html")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from bylaw import Columns, Problem
 from bylaw.errors import EvidenceError, Remedy
-from bylaw.rows.column_roles import find_columns
+from bylaw.rows.columns import find_columns
 
 NAMES = ["id", "p_no", "p_yes", "sex", "race_black", "race_white", "old", "w", "y"]
 
@@ -95,7 +95,7 @@ def test_what_no_rule_refers_to_is_refused():
     for stated in ({"references": {"old": "old"}}, {"costs": {"visit": "v_*"}}):
         with pytest.raises(EvidenceError, match="no rule refers to"):
             roles([], stated)
-    with pytest.raises(EvidenceError, match="goes with group_probabilities"):
+    with pytest.raises(EvidenceError, match="needs group_probabilities"):
         roles(["demographic_parity('sex', tol=.1)"], {"true_groups": ["sex"]})
 
 
@@ -156,14 +156,18 @@ def test_joint_probabilities_are_named_by_two_stars():
         roles(["equalized_odds('race', tol=.1)"], stated, NAMES + cells[:3])
     with pytest.raises(EvidenceError, match="two stars"):
         roles([], {**stated, "joint": {"race": "j_*"}})
-    with pytest.raises(EvidenceError, match="goes with group_probabilities"):
+    with pytest.raises(EvidenceError, match="needs group_probabilities"):
         roles([], {"joint": {"race": "j_*_*"}})
 
 
 @pytest.mark.parametrize(
     ("rules", "stated", "message"),
     [
-        (["demographic_parity('age', tol=.1)"], {}, "a rule refers to 'age', but there is no column 'age'"),
+        (
+            ["demographic_parity('age', tol=.1)"],
+            {},
+            "rule refers to 'age', but the table has neither a column 'age'",
+        ),
         (["disagreement('new') <= .1"], {}, r"the earlier model 'new'"),
         ([], {"label": "truth"}, "label: the table has no column 'truth'"),
         ([], {"probabilities": "q_*"}, r"'q_\*' must be a pattern"),

@@ -73,7 +73,7 @@ def test_there_are_no_files(here):
     ("second", "message"),
     [
         ({"id": [3]}, r"b\.parquet has no column 'p', which a?.*a\.parquet has"),
-        ({"id": [3], "p": [1.0], "q": [1]}, r"b\.parquet has a column 'q', which .*a\.parquet has not"),
+        ({"id": [3], "p": [1.0], "q": [1]}, r"a\.parquet has no column 'q', which .*b\.parquet has"),
         (
             {"id": ["x"], "p": [1.0]},
             r"b\.parquet: the column 'id' is string, and in t/a\.parquet it is int64",

@@ -10,7 +10,7 @@ import pytest
 
 from bylaw import Columns, Evidence, EvidenceError
 from bylaw.language.problem import Problem
-from bylaw.rows.column_roles import find_columns
+from bylaw.rows.columns import find_columns
 from bylaw.rows.evidence import concatenate
 from bylaw.rows.outcomes import observe
 

@@ -12,7 +12,7 @@ from bylaw.errors import OptionError
 from bylaw.program.blocks import make_blocks
 from bylaw.program.linear_form import compile_problem, measure_frequency
 from bylaw.program.row_rates import compute_row_rates, standard_error
-from bylaw.rows.groups import KnownGroup, PartlyKnownGroup
+from bylaw.rows.groups import KnownGroup
 from bylaw.rows.outcomes import observe
 
 SPACE = Problem(error()).action_space((0, 1))
@@ -371,10 +371,10 @@ def test_rows_restricted_to_those_that_show_something():
     assert rows.restrict(["elsewhere"]) is rows
 
 
-def test_groups_that_are_known_in_part_come_encoded_too():
+def test_groups_that_are_missing_on_some_rows_come_encoded_too():
     _, s, _, shown, evidence = make_rows(50)
     plain = observe(evidence.with_observed(true_groups={"s": np.where(shown, s, np.nan)}))
-    partly = PartlyKnownGroup(KnownGroup((0, 1), np.where(shown, s, 0)), shown)
+    partly = KnownGroup((0, 1), np.where(shown, s, -1))
     assert observe(evidence.with_observed(true_groups={"s": partly})).event_probability(
         (("s", 1),)
     ) == pytest.approx(plain.event_probability((("s", 1),)))

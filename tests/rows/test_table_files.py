@@ -155,16 +155,16 @@ def test_a_link_stays_and_a_pipe_is_refused(tmp_path):
     assert link.is_symlink()
     assert real.read_text() == "new"
     os.mkfifo(pipe)
-    with pytest.raises(IsADirectoryError, match="no ordinary file"), write_atomically(Path("/dev/stdout")):
+    with pytest.raises(IsADirectoryError, match="not a regular file"), write_atomically(Path("/dev/stdout")):
         pass
-    with pytest.raises(IsADirectoryError, match="no ordinary file"), write_atomically(pipe):
+    with pytest.raises(IsADirectoryError, match="not a regular file"), write_atomically(pipe):
         pass
 
 
 def test_an_unknown_ending_or_no_file(tmp_path):
     with pytest.raises(OptionError, match=r"\.csv, \.tsv, \.csv\.gz, \.tsv\.gz, \.parquet"):
         TableFile(tmp_path / "rows.xls").read()
-    with pytest.raises(EvidenceError, match="there is no file"):
+    with pytest.raises(EvidenceError, match="no such file"):
         TableFile(tmp_path / "rows.csv").read()
 
 
@@ -197,7 +197,7 @@ def test_a_new_file_keeps_the_permissions_of_the_old_one(tmp_path):
     with write_atomically(path) as partial:
         partial.write_text("new")
     assert (path.read_text(), stat.S_IMODE(path.stat().st_mode)) == ("new", 0o640)
-    with pytest.raises(FileNotFoundError, match="no folder"), write_atomically(tmp_path / "none" / "x"):
+    with pytest.raises(FileNotFoundError, match="does not exist"), write_atomically(tmp_path / "none" / "x"):
         pass
     with pytest.raises(IsADirectoryError), write_atomically(tmp_path):
         pass

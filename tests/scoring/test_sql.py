@@ -348,7 +348,7 @@ def test_any_text_stays_between_its_quotes(dialect, text):
 def test_numbers_read_back_to_the_last_bit(number):
     import duckdb
 
-    assert duckdb.sql(f"SELECT {DIALECTS['duckdb'].write_float(number)}").fetchall() == [(number,)]
+    assert duckdb.sql(f"SELECT {DIALECTS['duckdb'].write_literal(number)}").fetchall() == [(number,)]
 
 
 @pytest.mark.slow
@@ -356,7 +356,7 @@ def test_numbers_read_back_in_postgres(postgres):
     numbers = np.random.default_rng(0).normal(size=200) * 10.0 ** np.random.default_rng(1).integers(
         -290, 290, 200
     )
-    literals = ", ".join(map(DIALECTS["postgres"].write_float, numbers.tolist()))
+    literals = ", ".join(map(DIALECTS["postgres"].write_literal, numbers.tolist()))
     assert postgres.execute(f"SELECT {literals}").fetchone() == tuple(numbers.tolist())
 
 

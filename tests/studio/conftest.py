@@ -65,15 +65,15 @@ def opened(pages, running):
 @pytest.fixture
 def gate(monkeypatch):
     """Solves that wait until they are let through, or are cancelled."""
-    let, own = threading.Event(), Session._answer
+    let, own = threading.Event(), Session.solve
     let.set()
 
-    def wait(self, question, job):
-        while not let.wait(0.01):
+    def wait(self, question, job=None):
+        while job is not None and not let.wait(0.01):
             job.check()
         return own(self, question, job)
 
-    monkeypatch.setattr(Session, "_answer", wait)
+    monkeypatch.setattr(Session, "solve", wait)
     yield let
     let.set()
 

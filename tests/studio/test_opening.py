@@ -48,7 +48,7 @@ def test_a_browser_is_given_a_file_that_leads_to_the_page(monkeypatch):
         file, address, status, page = follow(argument)
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
-        assert address == server.url
+        assert address == server.door.url
         assert (status, "<!doctype html>" in page.lower()) == (200, True)
     finally:
         server.stop()

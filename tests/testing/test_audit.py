@@ -34,8 +34,8 @@ from bylaw.errors import Remedy
 from bylaw.language.parser import parse
 from bylaw.rows.outcomes import observe
 from bylaw.testing import DecidedRows, HypothesisTest
+from bylaw.testing._betting import Sample
 from bylaw.testing._hypotheses import Hypothesis, compute_p_values
-from bylaw.testing._samples import Sample
 from helpers.scored import people
 
 FIT = people(4000, 0)[0]
@@ -405,8 +405,8 @@ def test_companions_by_hand():
     test = rows.test(error() <= 0.5)
     (sample,) = test.test.samples
     assert sample.differences is not None
-    assert sample.differences.amounts.mean() == pytest.approx(predicted.mean() - companions.mean())
-    differences, amounts = sample.differences.amounts, sample.amounts - wrong.mean()
+    assert sample.differences[1].mean() == pytest.approx(predicted.mean() - companions.mean())
+    differences, amounts = sample.differences[1], sample.amounts - wrong.mean()
     eta = (amounts * differences).sum() / (differences**2).sum()
     assert 0 < eta < 1
     expected = wrong.mean() - eta * (predicted.mean() - companions.mean())
@@ -635,7 +635,7 @@ def test_bad_calibration_is_said():
     ("options", "message"),
     [
         ({"confidence": 95}, "between 0 and 1"),
-        ({"method": "guess"}, "there is no method 'guess'"),
+        ({"method": "guess"}, "method must be one of"),
         ({"fitted_rows": "yes"}, "fitted_rows must be"),
         ({"labels": Y[:-1]}, "5999 rows"),
         ({"labels": Y + 5}, "is not a class"),
@@ -712,7 +712,7 @@ def test_nothing_is_certified_or_violated_against_the_estimate():
     for sign in (1.0, -1.0):
         low, high = sorted((0.0, sign))
         hypothesis = Hypothesis(error() <= 0.1, (), -sign * 0.1, frozenset())
-        test = HypothesisTest(hypothesis, [Sample.of_values(sign * wrong, low, high)])
+        test = HypothesisTest(hypothesis, [Sample(np.ones(len(wrong)), sign * wrong, low, high)])
         (((kept, broken),),) = compute_p_values([test], [0.05])
         raw = test.test.p_value(sign * 0.1, 0.05, 1 if sign > 0 else -1)
         assert raw <= 0.05  # by betting alone

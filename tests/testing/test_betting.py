@@ -10,15 +10,19 @@ import pytest
 from scipy.stats import binom
 
 from bylaw.testing import _betting as betting
-from bylaw.testing._betting import BettingTest, find_bounds, find_p_values
+from bylaw.testing._betting import BettingTest, Sample, find_bounds, find_p_values
 from bylaw.testing._confidence_bounds import make_test
-from bylaw.testing._samples import Differences, Sample
 
 LEVEL = 0.05
 
 
+def make_sample(values, low, high):
+    """Rows that are all in the event and count alike."""
+    return Sample(np.ones(len(values)), values, low, high)
+
+
 def mean(values, low=0.0, high=1.0):
-    return BettingTest([Sample.of_values(np.asarray(values, float), low, high)], disjoint=True)
+    return BettingTest([make_sample(np.asarray(values, float), low, high)], disjoint=True)
 
 
 def gap(inside, values, nested=False):
@@ -64,7 +68,7 @@ def test_a_row_in_two_events_can_lose_in_both():
     """All 64 sequences of six rows in two events that overlap on every row: their sum is twice the mean."""
     level, rate, wrong = 0.3, 0.4, 0.0
     for rows in itertools.product((0.0, 1.0), repeat=6):
-        sample = Sample.of_values(np.array(rows), 0.0, 1.0)
+        sample = make_sample(np.array(rows), 0.0, 1.0)
         chance = rate ** sum(rows) * (1 - rate) ** (6 - sum(rows))
         p_value = BettingTest([sample, sample], disjoint=False).p_value(2 * rate, level)
         assert 0 <= p_value <= 1
@@ -92,7 +96,7 @@ def test_where_each_row_has_one_of_two_values_betting_is_the_exact_test():
             ]
             found = mean(values).p_value(target, LEVEL, sign)
             assert min(tails) - 1e-12 <= found <= max(tails) + 1e-12
-            assert make_test([Sample.of_values(values, 0.0, 1.0)], "betting", True).p_value(
+            assert make_test([make_sample(values, 0.0, 1.0)], "betting", True).p_value(
                 target, LEVEL, sign
             ) == pytest.approx(tails[int(values[-1])])
 
@@ -105,7 +109,7 @@ def test_of_all_sequences_with_a_third_value_those_that_refute_are_rare():
     for sign in (1, -1):
         found = []
         for rows in itertools.product(chances, repeat=8):
-            test = make_test([Sample.of_values(np.array(rows), 0.0, 1.0)], "betting", True)
+            test = make_test([make_sample(np.array(rows), 0.0, 1.0)], "betting", True)
             found.append((test.p_value(target, level, sign), math.prod(chances[value] for value in rows)))
         p_values, weights = np.array(found).T
         for threshold in (0.1, level, 0.6):
@@ -122,7 +126,7 @@ def test_stakes_do_not_depend_on_rows_to_come():
         for column in (values, other):
             test = gap(inside, column, nested)
             sign = np.array([1.0, -1.0])
-            martingales.append(test.set_up(betting.Targets(test, sign, 0.3 * sign, np.full(2, LEVEL)))[0])
+            martingales.append(test.set_up(betting.Targets(test, sign, 0.3 * sign, np.full(2, LEVEL))))
         before = 100  # one row is one block
         guessed = martingales[0].direction.shape[2] // 2
         first, second = ((one.reach[:before], one.direction[:before, :, :guessed]) for one in martingales)
@@ -136,7 +140,7 @@ def test_power_is_close_to_that_of_an_exact_test():
     rng = np.random.default_rng(0)
     samples = rng.random((150, 1000)) < 0.08
     exact = np.mean(binom.cdf(samples.sum(axis=1), 1000, 0.1) <= LEVEL)
-    tests = [make_test([Sample.of_values(sample * 1.0, 0.0, 1.0)], "betting", True) for sample in samples]
+    tests = [make_test([make_sample(sample * 1.0, 0.0, 1.0)], "betting", True) for sample in samples]
     found = np.mean([test.p_value(0.1, LEVEL) <= LEVEL for test in tests])
     assert found == pytest.approx(exact, abs=0.01)
 
@@ -181,7 +185,7 @@ def test_rare_events_among_many_rows():
 
 def test_constant_values_and_single_rows():
     assert mean(np.zeros(1)).bounds(LEVEL) == (0.0, 1.0)
-    fixed = BettingTest([Sample.of_values(np.full(5, 0.25), 0.25, 0.25)], disjoint=True)
+    fixed = BettingTest([make_sample(np.full(5, 0.25), 0.25, 0.25)], disjoint=True)
     assert fixed.bounds(LEVEL) == (0.25, 0.25)
     assert fixed.p_value(0.25, LEVEL) == 0.0
     assert fixed.p_value(0.24, LEVEL) == 1.0
@@ -224,7 +228,7 @@ def test_predictions_sharpen_and_never_mislead():
             if not good:
                 predicted, others = 1 - predicted, 1 - others
             zero = np.zeros(400)
-            sample = Sample(np.ones(400), values, 0.0, 1.0, Differences(zero, predicted - others))
+            sample = Sample(np.ones(400), values, 0.0, 1.0, (zero, predicted - others))
             low, high = BettingTest([sample], True).bounds(LEVEL)
             wrong += high < 0.5
             widths += high - low

@@ -10,14 +10,14 @@ from scipy.stats import beta, binomtest
 
 from bylaw.errors import OptionError, Remedy
 from bylaw.testing import METHODS
-from bylaw.testing._confidence_bounds import SeparateTests, adjust_holm, make_test
-from bylaw.testing._samples import Sample
+from bylaw.testing._betting import BettingTest, Sample
+from bylaw.testing._confidence_bounds import FixedSizeTest, SeparateTests, adjust_holm, make_test
 
 LEVEL = 0.05
 
 
 def make(values, method, low=0.0, high=1.0):
-    return make_test([Sample.of_values(np.asarray(values, float), low, high)], method, disjoint=True)
+    return make_test([Sample(np.ones(len(values)), np.asarray(values, float), low, high)], method, True)
 
 
 @pytest.mark.parametrize("method", list(METHODS))
@@ -80,8 +80,12 @@ def test_separate_bounds_of_several_samples_add_up(method):
         Sample(inside * 1.0, inside * values * 1.0, 0.0, 1.0),
         Sample(np.ones(600), -1.0 * values, -1.0, 0.0),
     ]
-    test = SeparateTests([METHODS[method](sample) for sample in samples])
-    apart = [METHODS[method](sample).bounds(LEVEL / 2) for sample in samples]
+    tests = [
+        BettingTest([sample], True) if method == "betting" else FixedSizeTest(sample, method)
+        for sample in samples
+    ]
+    test = SeparateTests(tests)
+    apart = [one.bounds(LEVEL / 2) for one in tests]
     assert test.bounds(LEVEL) == pytest.approx((apart[0][0] + apart[1][0], apart[0][1] + apart[1][1]))
     _, upper = test.bounds(LEVEL)
     assert test.p_value(upper, LEVEL) == pytest.approx(LEVEL, rel=0.05)

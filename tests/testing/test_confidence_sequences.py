@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from bylaw.testing._rounds import Events, RateSums
+from bylaw.testing._rounds import Events, follow_sums
 from bylaw.testing._watched_rule import estimate_rates, find_interval, find_log_wealth
 
 MEAN = Events(((0.0, 1.0),))
@@ -53,7 +53,7 @@ def draw_sums(events, n_rounds, seed, rates=(0.3, 0.2), share=0.5, fractional=Fa
         columns = np.stack([inside, np.ones(n), inside * accepted, -accepted])
         truth = (1 - share) * (rates[0] - rates[1])
     sums = events.sum_rounds(columns * 1.0)
-    return RateSums().follow(sums)[:, 1:], truth
+    return follow_sums(np.zeros(5), sums)[:, 1:], truth
 
 
 @pytest.mark.parametrize("events", [MEAN, GAP, NESTED], ids=["mean", "gap", "nested"])

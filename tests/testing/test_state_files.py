@@ -194,7 +194,7 @@ STEPS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", STEPS)
-def test_whoever_is_interrupted_finds_the_old_state_or_the_new_one(step, tmp_path, monkeypatch):
+def test_after_an_interruption_the_old_state_or_the_new_one_is_found(step, tmp_path, monkeypatch):
     """And runs the batch again."""
     path = tmp_path / "state.json"
     monitor = feed(begin(), 0, 300)
@@ -293,7 +293,7 @@ DAMAGES = {
     "log_change": (set_rule("log_change", "x"), "log_change must be a number"),
     "broken_at": (set_rule("broken_at", "soon"), "broken_at must be a whole number"),
     "every": (set_rule("every", 0), "every"),
-    "history": (set_rule("history", [[1, 2]]), "must be 6 numbers"),
+    "history": (set_rule("history", [[1, 2]]), "must be 6 values"),
     "history row": (set_rule("history", [[None, 0, 0, 0, 0, 0]]), "must be a whole number"),
     "row_file": (lambda c: c.update(row_file=7), "row_file must be text"),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import math
@@ -10,9 +11,9 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, get_type_hints
 
 import numpy as np
 
@@ -32,12 +33,12 @@ def write_atomically(path: Path, *, private: bool = False) -> Iterator[Path]:
     read by its owner alone; one that is replaced keeps its permissions.
     """
     if not path.parent.is_dir():
-        raise FileNotFoundError(f"cannot write {path}: there is no folder {path.parent}")
+        raise FileNotFoundError(f"cannot write {path}: the folder {path.parent} does not exist")
     if path.absolute().parts[1:2] in (("dev",), ("proc",)):  # which may lead to a file that others write
-        raise IsADirectoryError(f"cannot write {path}: it is no ordinary file")
+        raise IsADirectoryError(f"cannot write {path}: the path is not a regular file")
     if path.exists() and not path.is_file():
         raise IsADirectoryError(
-            f"cannot write {path}: it is {'a folder' if path.is_dir() else 'no ordinary file'}"
+            f"cannot write {path}: it is {'a folder' if path.is_dir() else 'not a regular file'}"
         )
     path = path.resolve()  # a link stays, and what it leads to is replaced
     _remove_stale(path.parent)
@@ -105,7 +106,7 @@ def _make_private(partial: Path, unnamed: int | None) -> None:
 
 
 def _remove_stale(folder: Path) -> None:
-    """Remove files that were never finished and have not been written to for so long that nobody will."""
+    """Remove files that were never finished and have not been written to for a day."""
     for old in folder.glob(".bylaw-*.partial"):
         with contextlib.suppress(OSError):  # others remove them, too
             if time.time() - old.stat().st_mtime > _STALE:
@@ -242,6 +243,43 @@ class Node:
         if len(rows) != n_rows or any(len(row) != n_columns for row in rows):
             self.fail(f"a matrix of {n_rows} x {n_columns} numbers")
         return np.array(rows, dtype=np.float64).reshape(n_rows, n_columns)
+
+    def fields(
+        self,
+        cls: type,
+        *,
+        signed: Collection[str] = (),
+        without: Collection[str] = (),
+        **readers: Callable[[Node], Any],
+    ) -> dict[str, Any]:
+        """Return the checked arguments of a dataclass or named tuple, from an object with one key per field.
+
+        Parameters
+        ----------
+        cls : type
+            whose annotations tell texts, truths, whole numbers and numbers apart. A field with a default may
+            be missing, as in files of earlier versions.
+        signed : collection of str
+            the fields of numbers that may be negative.
+        without : collection of str
+            the fields that the file does not have.
+        **readers
+            functions that read the other fields.
+        """
+        by_type = {str: Node.text, int: Node.count, float: lambda node: node.positive(zero=True)}
+        by_type[bool] = lambda node: node.one_of([True, False])
+        optional = getattr(cls, "_field_defaults", ())  # of a named tuple
+        if dataclasses.is_dataclass(cls):
+            optional = {f.name for f in dataclasses.fields(cls) if f.default is not f.default_factory}
+        found = {}
+        for name, kind in get_type_hints(cls).items():
+            if name in without or (
+                name in optional and isinstance(self.value, dict) and name not in self.value
+            ):
+                continue
+            read = readers.get(name) or (Node.number if name in signed else by_type[kind])
+            found[name] = read(self[name])
+        return found
 
     def check_sizes(self) -> None:
         """Raise unless all numbers in it, however deep, are finite and not so large that sums overflow."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, Self
 
@@ -38,7 +38,7 @@ from bylaw.errors import EvidenceError, OptionError, Remedy
 from bylaw.language.expressions import LABEL
 from bylaw.rows.evidence import Evidence
 from bylaw.rows.groups import GroupProbabilities, KnownGroup, Part
-from bylaw.rows.outcomes import ObservedRows, observe
+from bylaw.rows.outcomes import observe
 
 Codes = NDArray[np.int64]
 FEWEST_ROWS = 100  # fewer choose no map
@@ -62,56 +62,35 @@ class Selected(NamedTuple):
 def select_maps(
     probabilities: Floats, codes: Codes, weights: Floats, known: Mapping[str, Codes], method: str = "auto"
 ) -> Selected:
-    """Return the map, or the maps, for these rows.
+    """Return the map, or the maps, for rows of probabilities (n_rows, K).
 
-    Parameters
-    ----------
-    probabilities : array of shape (n_rows, K)
-    codes : array of shape (n_rows,)
-        the cell that was observed; -1 where none was.
-    weights : array of shape (n_rows,)
-    known : dict
-        codes (n_rows,) of the attributes whose values may have maps of their own.
-    method : "auto" or one of `METHODS`
-
-    Returns
-    -------
-    Selected
-        without maps where the probabilities are better left as they are.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> logit = rng.normal(size=4000)
-    >>> label = (rng.random(4000) < 1 / (1 + np.exp(-logit))).astype(int)
-    >>> sharp = 1 / (1 + np.exp(-5 * logit))  # five times as sure as it should be
-    >>> found = select_maps(np.column_stack([1 - sharp, sharp]), label, np.ones(4000), {})
-    >>> found.pooled.method, round(1 / found.pooled.weights[0, 0])
-    ('temperature', 5)
+    `codes` (n_rows,) are the cells that were observed, -1 where none was, and `known` has codes of the
+    attributes whose values may have maps of their own. No map is fitted where the probabilities are better
+    left as they are. The method is "auto" or one of `METHODS`.
     """
     seen = np.flatnonzero((codes >= 0) & (weights > 0))
     if len(seen) < (FEWEST_ROWS if method == "auto" else 2) or len(np.unique(codes[seen])) < 2:
         return Selected(None)
-    rows = _thin(seen, _FITTED // probabilities.shape[1])
+    K = probabilities.shape[1]
+    rows = _thin(seen, _FITTED // K)
     sample = make_sample(probabilities[rows], codes[rows], weights[rows])
     groups = {name: column[rows] for name, column in known.items()}
-    few = _thin(np.arange(len(rows)), _COMPARED // probabilities.shape[1])
+    few = _thin(np.arange(len(rows)), _COMPARED // K)
     comparison = Comparison(sample.rows(few))
-    chosen: Any = comparison.choose(_list_methods(sample)) if method == "auto" else method
-    # Groups differ in their levels at least, which no temperature can tell.
+    chosen: Any = method
+    if method == "auto":
+        # A full matrix of weights needs many rows, and is the same as a vector for two cells.
+        full = 2 < K <= _LARGEST_MATRIX and len(sample) >= _ROWS_PER_WEIGHT * K * K
+        chosen = comparison.choose(tuple(one for one in METHODS if full or one != "dirichlet"))
+    # Groups differ in their levels at least, which no temperature can correct.
     for_groups = "vector" if method == "auto" and chosen in (None, "temperature") else chosen
     by = comparison.choose_groups(chosen, for_groups, {name: column[few] for name, column in groups.items()})
-    if by is not None:
-        return _fit_groups(sample, comparison.fit(sample, for_groups), by, groups[by])
-    return Selected(None if chosen is None else comparison.fit(sample, chosen).make_map(sample.floor))
-
-
-def _list_methods(sample: Sample) -> tuple[Method, ...]:
-    """Return the methods that these rows suffice for, the simplest first."""
-    K = sample.n_cells
-    full = K <= _LARGEST_MATRIX and len(sample) >= _ROWS_PER_WEIGHT * K * K
-    return tuple(method for method in METHODS if (full and K > 2) or method != "dirichlet")
+    if by is None:
+        return Selected(None if chosen is None else comparison.fit(sample, chosen).make_map(sample.floor))
+    pooled = comparison.fit(sample, for_groups)
+    fits = {code: _fit_group(sample, own, pooled) for code, own in _list_groups(groups[by])}
+    maps = {code: fitted.make_map(sample.floor) for code, fitted in fits.items()}
+    return Selected(pooled.make_map(sample.floor), by, maps)
 
 
 def _thin(rows: NDArray[np.intp], most: int) -> NDArray[np.intp]:
@@ -126,13 +105,6 @@ def _fit_group(sample: Sample, rows: NDArray[np.intp], pooled: FittedMap) -> Fit
     return fit_map(sample.rows(rows), shrink_towards(pooled.design, pooled.theta), pooled.slope, pooled.theta)
 
 
-def _fit_groups(sample: Sample, pooled: FittedMap, by: str, groups: Codes) -> Selected:
-    maps = {
-        code: _fit_group(sample, rows, pooled).make_map(sample.floor) for code, rows in _list_groups(groups)
-    }
-    return Selected(pooled.make_map(sample.floor), by, maps)
-
-
 def _list_groups(groups: Codes) -> list[tuple[int, NDArray[np.intp]]]:
     """Return the groups with enough rows."""
     found = [(int(code), np.flatnonzero(groups == code)) for code in np.unique(groups[groups >= 0])]
@@ -144,6 +116,8 @@ class Comparison:
     """Candidates, each judged on rows that it was not fitted on."""
 
     sample: Sample
+    _fits: dict[Method, list[FittedMap]] = field(default_factory=dict)
+    _losses: dict[Method, Floats] = field(default_factory=dict)
 
     @cached_property
     def folds(self) -> Codes:
@@ -154,69 +128,42 @@ class Comparison:
         return folds
 
     @cached_property
-    def own_losses(self) -> Floats:
-        """(n_rows,): of the probabilities as they are."""
-        return self.sample.losses(self.sample.logs)
-
-    @cached_property
-    def _temper(self) -> tuple[float, float]:
-        """The slope of a temperature, which has no bias."""
-        return fit_slope(self.sample), 0.0
-
-    @cached_property
     def _level(self) -> tuple[float, Floats]:
-        """The common slope and the biases near which other methods are fitted."""
+        """The common slope and the biases near which methods other than a temperature are fitted."""
         return fit_level(self.sample)
 
     def fit(self, sample: Sample, method: Method) -> FittedMap:
         """Fit a method on other rows, of which these are some."""
-        slope, bias = self._temper if method == "temperature" else self._level
+        slope, bias = (fit_slope(self.sample), 0.0) if method == "temperature" else self._level
         return fit_map(sample, make_design(method, sample, slope, bias), slope)
-
-    @cached_property
-    def _training_rows(self) -> list[Sample]:
-        return [self.sample.rows(np.flatnonzero(self.folds != fold)) for fold in range(_FOLDS)]
-
-    @cached_property
-    def _fits(self) -> dict[Method, list[FittedMap]]:
-        return {}
-
-    @cached_property
-    def _losses(self) -> dict[Method, Floats]:
-        return {}
 
     def cross_fit(self, method: Method) -> list[FittedMap]:
         """Return one fit for each fold, without its rows."""
         if method not in self._fits:
             whole = self.fit(self.sample, method)
-            self._fits[method] = [
-                fit_map(part, whole.design, whole.slope, whole.theta) for part in self._training_rows
-            ]
+            outside = [self.sample.rows(np.flatnonzero(self.folds != fold)) for fold in range(_FOLDS)]
+            self._fits[method] = [fit_map(part, whole.design, whole.slope, whole.theta) for part in outside]
         return self._fits[method]
 
     def losses(self, method: Method | None) -> Floats:
-        """Return the held-out log loss of each row, (n_rows,)."""
+        """Return the held-out log loss of each row, (n_rows,); without a method, of the probabilities."""
         if method is None:
-            return self.own_losses
-        if method in self._losses:
-            return self._losses[method]
-        losses = self._losses[method] = np.empty(len(self.sample))
-        for fold, fitted in enumerate(self.cross_fit(method)):
-            rows = np.flatnonzero(self.folds == fold)
-            part = replace(self.sample, logs=self.sample.logs[:, rows], codes=self.sample.codes[rows])
-            losses[rows] = part.losses(fitted.scores(part))
-        return losses
+            return self.sample.losses(self.sample.logs)
+        if method not in self._losses:
+            losses = self._losses[method] = np.empty(len(self.sample))
+            for fold, fitted in enumerate(self.cross_fit(method)):
+                rows = np.flatnonzero(self.folds == fold)
+                losses[rows] = fitted.losses(self.sample.rows(rows))
+        return self._losses[method]
 
     def group_losses(self, method: Method, groups: Codes) -> Floats:
         """Return the held-out log loss, (n_rows,), with a map for each group with enough rows."""
         losses = self.losses(method).copy()
         for _, members in _list_groups(groups):
             for fold, pooled in enumerate(self.cross_fit(method)):
-                outside = self.folds[members] == fold
-                fitted = _fit_group(self.sample, members[~outside], pooled)
-                rows = members[outside]
-                part = replace(self.sample, logs=self.sample.logs[:, rows], codes=self.sample.codes[rows])
-                losses[rows] = part.losses(fitted.scores(part))
+                inside = self.folds[members] == fold
+                fitted = _fit_group(self.sample, members[~inside], pooled)
+                losses[members[inside]] = fitted.losses(self.sample.rows(members[inside]))
         return losses
 
     def gain(self, losses: Floats, other: Floats) -> tuple[float, float]:
@@ -234,8 +181,7 @@ class Comparison:
         map that fits noise costs decisions. Of several that are, the simplest within one standard error of
         the best is taken.
         """
-        plain = self.own_losses
-        mean, error = self.gain(plain, self.losses("temperature"))
+        mean, error = self.gain(self.losses(None), self.losses("temperature"))
         chosen: Method | None = "temperature" if mean > error else None
         moving: list[Method] = [method for method in methods if method != "temperature"]
         best = min(map(self.losses, moving), key=lambda found: float(self.sample.weights @ found))
@@ -273,6 +219,13 @@ class GroupMap(NamedTuple):
 
     values: tuple[Value, ...]  # of the group, in the order of the cells
     map: CalibrationMap
+
+    def apply(self, cells: Floats, values: tuple[Value, ...]) -> Floats:
+        """Return calibrated cells, (n_rows, S) or (n_rows, S, K), in the order of these values."""
+        order, calibrated = [values.index(value) for value in self.values], np.empty(cells.shape)
+        own = np.ascontiguousarray(cells[:, order])
+        calibrated[:, order] = self.map.apply(own.reshape(len(cells), -1)).reshape(own.shape)
+        return calibrated
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -357,7 +310,7 @@ class Calibration:
             )
         probabilities = self._calibrate_labels(evidence)
         groups = {
-            name: GroupProbabilities(group.values, _apply_to_values(self.groups[name], group))
+            name: GroupProbabilities(group.values, self.groups[name].apply(group.probabilities, group.values))
             for name, group in evidence.hidden_groups.items()
             if name in self.groups and set(group.values) == set(self.groups[name].values)
         }
@@ -365,7 +318,13 @@ class Calibration:
             name: self._calibrate_joint(name, evidence, array, probabilities)
             for name, array in evidence.joint.items()
         }
-        return CalibratedEvidence.make(evidence, self, probabilities, groups, joint)
+        for array in (probabilities, *joint.values()):
+            array.flags.writeable = False
+        calibrated = object.__new__(CalibratedEvidence)
+        columns = {"probabilities": probabilities, "groups": {**evidence.groups, **groups}, "joint": joint}
+        calibrated.__dict__.update(vars(evidence), **columns, raw=evidence, calibration=self)
+        calibrated.__post_init__()
+        return calibrated
 
     def _calibrate_labels(self, evidence: Evidence) -> Floats:
         """Return the calibrated P(label | x), (n_rows, K)."""
@@ -392,14 +351,9 @@ class Calibration:
             return joint
         values = evidence.groups[name].values
         if found is not None and set(values) == set(found.values):
-            order = [values.index(value) for value in found.values]
-            flat = np.ascontiguousarray(joint[:, order]).reshape(len(joint), -1)
-            cells = np.empty(joint.shape)
-            cells[:, order] = found.map.apply(flat).reshape(len(joint), len(order), -1)
-        else:
-            cells = joint
-        total = np.add.reduce(cells, axis=1, keepdims=True)  # value by value, the same in any batch
-        shares = np.where(total > 0, cells / np.where(total > 0, total, 1.0), 1 / len(values))
+            joint = found.apply(joint, values)
+        total = np.add.reduce(joint, axis=1, keepdims=True)  # value by value, the same in any batch
+        shares = np.where(total > 0, joint / np.where(total > 0, total, 1.0), 1 / len(values))
         return shares * labels[:, None, :]
 
     def describe(self) -> str:
@@ -416,13 +370,15 @@ class Calibration:
         return f"Calibration({self.describe()})"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return {
             "labels": self.labels and self.labels.to_dict(),
             "by": self.by,
             "by_value": [{"value": value, **found.to_dict()} for value, found in self.by_value.items()],
-            "groups": _group_maps_to_dict(self.groups),
-            "joint": _group_maps_to_dict(self.joint),
+            **{
+                kind: {name: {"values": list(one.values), **one.map.to_dict()} for name, one in maps.items()}
+                for kind, maps in (("groups", self.groups), ("joint", self.joint))
+            },
         }
 
     @classmethod
@@ -442,7 +398,7 @@ class Calibration:
         labels = None if node["labels"].value is None else CalibrationMap.from_node(node["labels"], K)
         parts = node["by_value"].list()
         if (by is None and parts) or (by is not None and labels is None):
-            node["by"].fail("an attribute that goes with maps of the labels")
+            node["by"].fail("null, or an attribute if there are maps of the labels")
         read = {
             part["value"].one_of(groups[str(by)].values): CalibrationMap.from_node(part, K) for part in parts
         }
@@ -458,10 +414,6 @@ class Calibration:
         )
 
 
-def _group_maps_to_dict(maps: Mapping[str, GroupMap]) -> dict[str, Any]:
-    return {name: {"values": list(found.values), **found.map.to_dict()} for name, found in maps.items()}
-
-
 def _read_group_maps(node: Node, groups: Mapping[str, Any], depth: int) -> dict[str, GroupMap]:
     found = {}
     for name, item in node.items():
@@ -474,42 +426,12 @@ def _read_group_maps(node: Node, groups: Mapping[str, Any], depth: int) -> dict[
     return found
 
 
-def _apply_to_values(found: GroupMap, group: GroupProbabilities) -> Floats:
-    """Return calibrated probabilities, (n_rows, S), in the order of the group's values."""
-    order = [group.values.index(value) for value in found.values]
-    calibrated = np.empty(group.probabilities.shape)
-    calibrated[:, order] = found.map.apply(group.probabilities[:, order])
-    return calibrated
-
-
 @dataclass(frozen=True, eq=False, repr=False, init=False)
 class CalibratedEvidence(Evidence):
     """Evidence with calibrated probabilities, made by `Calibration.apply`."""
 
     raw: Evidence  # with the model's own probabilities
     calibration: Calibration
-
-    @classmethod
-    def make(
-        cls,
-        raw: Evidence,
-        calibration: Calibration,
-        probabilities: Floats,
-        groups: Mapping[Any, GroupProbabilities],
-        joint: Mapping[str, Floats],
-    ) -> CalibratedEvidence:
-        """Return the raw evidence with calibrated columns."""
-        for array in (probabilities, *joint.values()):
-            array.flags.writeable = False
-        made = object.__new__(cls)
-        columns = {
-            "probabilities": probabilities,
-            "groups": {**raw.groups, **groups},
-            "joint": dict(joint),
-        }
-        made.__dict__.update(vars(raw), **columns, raw=raw, calibration=calibration)
-        made.__post_init__()
-        return made
 
     def rows(self, part: Part) -> Self:
         """Return some of the rows."""
@@ -575,28 +497,27 @@ def fit_calibration(
     weights = evidence.row_weights
     if seen.partly is not None and seen.partly.weights is not None:
         weights = weights * seen.partly.weights
-    label_codes, codes = _read_codes(evidence, seen, evidence.labels is not None)
-    if attributes is not None:
-        codes = {name: found for name, found in codes.items() if name in attributes}
-    return _fit(evidence, label_codes, codes, weights, method, attributes or ())
-
-
-def _read_codes(
-    evidence: Evidence, seen: ObservedRows, labelled: bool
-) -> tuple[Codes | None, dict[str, Codes]]:
-    """Return codes, (n_rows,), of the labels, if there are any, and of the groups; -1 if missing."""
-    together = {name for names in evidence.groups if isinstance(names, tuple) for name in names}
-    codes: dict[str, Codes] = {name: group.codes for name, group in seen.known_groups.items()}
-    if labelled:
-        codes[LABEL] = seen.probabilities.argmax(axis=1)
+    # Codes of what was observed, (n_rows,); -1 if missing.
+    observed: dict[str, Codes] = {name: group.codes for name, group in seen.known_groups.items()}
+    if evidence.labels is not None:
+        observed[LABEL] = seen.probabilities.argmax(axis=1)
     if seen.partly is not None:
-        partly = {
-            **{name: group.codes for name, group in seen.partly.groups.items()},
-            LABEL: seen.partly.codes,
-        }
-        codes |= {name: np.where(shown, partly[name], -1) for name, shown in seen.seen.items()}
-    hidden = [name for name in evidence.hidden_groups if name in codes and name not in together]
-    return codes.get(LABEL), {name: codes[name] for name in hidden}
+        partly: dict[str, Any] = {name: group.codes for name, group in seen.partly.groups.items()}
+        partly[LABEL] = seen.partly.codes
+        observed |= {name: np.where(shown, partly[name], -1) for name, shown in seen.seen.items()}
+    # Groups of which combinations are known are not calibrated.
+    together = {name for names in evidence.groups if isinstance(names, tuple) for name in names}
+    hidden = [name for name in evidence.hidden_groups if name in observed and name not in together]
+    groups = {name: observed[name] for name in hidden if attributes is None or name in attributes}
+    labels = observed.get(LABEL)
+    named = {"labels": labels, **{f"groups[{name!r}]": codes for name, codes in groups.items()}}
+    for what, codes in named.items() if method != "auto" else ():
+        if codes is not None and len(np.unique(codes[codes >= 0])) < 2:
+            raise EvidenceError(
+                f"calibrate={method!r} learns from rows of at least two kinds, and {what} has one: leave out "
+                "calibrate, or pass more rows"
+            )
+    return _fit(evidence, labels, groups, weights, method, attributes or ())
 
 
 def _fit(
@@ -612,12 +533,10 @@ def _fit(
     known = {name: group.codes for name, group in evidence.known_groups.items() if name in by}
     chosen = Selected(None)
     if labels is not None:
-        _check_seen(labels, method, "labels")
         chosen = select_maps(evidence.probabilities, labels, weights, known, method)
     group_maps, joint_maps = {}, {}
     for name, codes in groups.items():
         hidden = evidence.hidden_groups[name]
-        _check_seen(codes, method, f"groups[{name!r}]")
         found = select_maps(hidden.probabilities, codes, weights, {}, method).pooled
         if found is not None:
             group_maps[name] = GroupMap(hidden.values, found)
@@ -632,11 +551,3 @@ def _fit(
     values = () if chosen.by is None else evidence.groups[chosen.by].values
     by_value = {values[code]: found for code, found in chosen.maps.items()}
     return Calibration(evidence.classes, chosen.pooled, chosen.by, by_value, group_maps, joint_maps)
-
-
-def _check_seen(codes: Codes, method: str, what: str) -> None:
-    if method != "auto" and len(np.unique(codes[codes >= 0])) < 2:
-        raise EvidenceError(
-            f"calibrate={method!r} learns from rows of at least two kinds, and {what} has one: leave out "
-            "calibrate, or pass more rows"
-        )

@@ -19,10 +19,8 @@ slope, so that all parameters are of order one; biases are near those that fit b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,15 +76,6 @@ class CalibrationMap:
             array = array if array.size else np.zeros((len(self.bias), 0))
             object.__setattr__(self, name, own(array, array))
 
-    @property
-    def n_cells(self) -> int:
-        return len(self.bias)
-
-    @cached_property
-    def is_diagonal(self) -> bool:
-        """Whether each score depends on its own cell alone."""
-        return not (self.weights - np.diag(np.diag(self.weights))).any()
-
     def apply(self, probabilities: Floats) -> Floats:
         """Return calibrated probabilities.
 
@@ -100,7 +89,7 @@ class CalibrationMap:
             never zero; the same for a row in any batch.
         """
         calibrated = np.empty(probabilities.shape)
-        logs = np.zeros((self.n_cells, _TILE))
+        logs = np.zeros((len(self.bias), _TILE))
         for start in range(0, len(probabilities), _TILE):
             rows = slice(start, min(start + _TILE, len(probabilities)))
             width = rows.stop - start
@@ -114,14 +103,16 @@ class CalibrationMap:
 
     def compute_scores(self, logs: Floats) -> Floats:
         """Return scores (K, n_rows) of logarithms (K, n_rows)."""
-        scores = np.diag(self.weights)[:, None] * logs if self.is_diagonal else self.weights @ logs
+        slopes = np.diag(self.weights)
+        only_own = not (self.weights - np.diag(slopes)).any()  # each score depends on its own cell
+        scores = slopes[:, None] * logs if only_own else self.weights @ logs
         scores += self.bias[:, None]
         for knots, bends in zip(self.knots.T, self.bends.T, strict=True):
             scores += bends[:, None] * np.maximum(logs - knots[:, None], 0.0)
         return scores
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; floats read back to the last bit."""
+        """Return plain values for JSON; floats read back to the last bit."""
         arrays = {name: getattr(self, name).tolist() for name in ("bias", "weights", "knots", "bends")}
         return {"method": self.method, "floor": self.floor, **arrays}
 
@@ -148,21 +139,9 @@ class CalibrationMap:
         return read
 
 
-def make_identity(n_cells: int, floor: float) -> CalibrationMap:
-    """Return the map that changes nothing but clips at the floor."""
-    return CalibrationMap("none", floor, np.zeros(n_cells), np.eye(n_cells))
-
-
 def take_logs(probabilities: Floats, floor: float) -> Floats:
     """Return log max(p, floor), (K, n_rows), of probabilities (n_rows, K)."""
     return np.log(np.maximum(probabilities.T, floor))
-
-
-def find_floor(probabilities: Floats) -> float:
-    """Return half of the smallest probability that is not zero: smaller ones were not observed."""
-    positive = probabilities[probabilities > 0]
-    least = float(positive.min()) / 2 if positive.size else SMALLEST_FLOOR
-    return min(max(least, SMALLEST_FLOOR), 0.5 / probabilities.shape[1])
 
 
 _LEAST_SLOPE = 0.02  # of a monotone map in tempered logarithms: the order of rows is kept
@@ -211,8 +190,13 @@ class Sample:
 
 
 def make_sample(probabilities: Floats, codes: NDArray[np.int64], weights: Floats) -> Sample:
-    """Return a sample of probabilities (n_rows, K); all codes are cells, and some weight is positive."""
-    floor = find_floor(probabilities)
+    """Return a sample of probabilities (n_rows, K); all codes are cells, and some weight is positive.
+
+    The floor is half of the smallest probability that is not zero: smaller ones were not observed.
+    """
+    positive = probabilities[probabilities > 0]
+    least = float(positive.min()) / 2 if positive.size else SMALLEST_FLOOR
+    floor = min(max(least, SMALLEST_FLOOR), 0.5 / probabilities.shape[1])
     return Sample(take_logs(probabilities, floor), codes, weights / weights.mean(), floor)
 
 
@@ -230,11 +214,6 @@ class Design:
     centre: Floats  # (n_free,)
     ridge: Floats  # (n_free,)
     lower: Floats  # (n_free,)
-
-    @cached_property
-    def transposed(self) -> sparse.csr_array:
-        """(n_free, K * Q)."""
-        return sparse.csr_array(self.basis.T)
 
     def features(self, logs: Floats) -> Floats:
         """Return features, (K, Q, n_rows), of tempered logarithms (K, n_rows).
@@ -269,6 +248,10 @@ class FittedMap:
     def scores(self, sample: Sample) -> Floats:
         """Return the scores of a sample, (K, n_rows)."""
         return self.design.scores(self.theta, self.design.features(self.slope * sample.logs))
+
+    def losses(self, sample: Sample) -> Floats:
+        """Return the log loss of each row of a sample, (n_rows,)."""
+        return sample.losses(self.scores(sample))
 
     def make_map(self, floor: float) -> CalibrationMap:
         """Return the map of logarithms that are not tempered."""
@@ -325,42 +308,39 @@ def fit_map(sample: Sample, design: Design, slope: float, begin: Floats | None =
     """Return the map of least penalized log loss."""
     loss = Loss(sample, design, design.features(slope * sample.logs))
     start = np.maximum(design.centre if begin is None else begin, design.lower)
-    minimize = _take_newton_steps if len(start) <= _MOST_CURVED else _descend
-    return FittedMap(design, slope, minimize(loss, start))
+    if len(start) <= _MOST_CURVED:
+        return FittedMap(design, slope, _take_newton_steps(loss, start))
+    # There are too many parameters to compute their curvature.
+    bounds = optimize.Bounds(design.lower)  # type: ignore[arg-type]
+    options = {"maxiter": _MOST_STEPS, "ftol": _PRECISION, "gtol": 1e-6, "maxcor": 20}
+    found = optimize.minimize(
+        lambda x: loss.at(x)[:2], start, jac=True, method="L-BFGS-B", bounds=bounds, options=options
+    )
+    return FittedMap(design, slope, np.maximum(found.x, design.lower))
 
 
 def _take_newton_steps(loss: Loss, theta: Floats) -> Floats:
     """Minimize by Newton's method, projected on the bounds: the active bounds are left out."""
-    lower, here = loss.design.lower, loss.at(theta)
+    lower, (value, gradient, shares) = loss.design.lower, loss.at(theta)
     for _ in range(_MOST_STEPS):
-        free = np.flatnonzero((theta > lower) | (here.gradient < 0))
+        free = np.flatnonzero((theta > lower) | (gradient < 0))
         step = np.zeros_like(theta)
-        hessian = loss.hessian(here.shares)[np.ix_(free, free)]
-        step[free] = linalg.solve(hessian, here.gradient[free], assume_a="pos")
-        decrement = float(here.gradient @ step)
+        hessian = loss.hessian(shares)[np.ix_(free, free)]
+        step[free] = linalg.solve(hessian, gradient[free], assume_a="pos")
+        decrement = float(gradient @ step)
         if decrement <= _PRECISION:
             break
         for share in _SHARES:
             moved = np.maximum(theta - share * step, lower)
             there = loss.at(moved)
-            if there.value <= here.value - 0.1 * float(here.gradient @ (theta - moved)):
+            if there[0] <= value - 0.1 * float(gradient @ (theta - moved)):
                 break
         else:  # no better point in sight: as precise as rounding allows
             break
-        theta, here = moved, there
+        theta, (value, gradient, shares) = moved, there
         if share == 1 and decrement <= _NEARLY:
             break
     return theta
-
-
-def _descend(loss: Loss, theta: Floats) -> Floats:
-    """Minimize by L-BFGS-B, for too many parameters to compute their curvature."""
-    bounds = optimize.Bounds(loss.design.lower)  # type: ignore[arg-type]
-    options = {"maxiter": _MOST_STEPS, "ftol": _PRECISION, "gtol": 1e-6, "maxcor": 20}
-    found = optimize.minimize(
-        lambda x: loss.at(x)[:2], theta, jac=True, method="L-BFGS-B", bounds=bounds, options=options
-    )
-    return np.maximum(found.x, loss.design.lower)
 
 
 @dataclass(frozen=True)
@@ -371,7 +351,8 @@ class Loss:
     design: Design
     features: Floats  # (K or 1, Q, n_rows)
 
-    def at(self, theta: Floats) -> _LossPoint:
+    def at(self, theta: Floats) -> tuple[float, Floats, Floats]:
+        """Return the loss, its gradient (n_free,) and the calibrated probabilities, (K, n_rows)."""
         sample, rows = self.sample, np.arange(len(self.sample))
         scores = self.design.scores(theta, self.features)
         scores -= scores.max(axis=0)
@@ -385,8 +366,8 @@ class Loss:
         away = theta - self.design.centre
         value += 0.5 * float(self.design.ridge @ away**2)
         slopes = (self.features @ excess[:, :, None])[:, :, 0]
-        gradient = self.design.transposed @ slopes.ravel() + self.design.ridge * away
-        return _LossPoint(value / len(rows), gradient / len(rows), scores)
+        gradient = self.design.basis.T @ slopes.ravel() + self.design.ridge * away
+        return value / len(rows), gradient / len(rows), scores
 
     def hessian(self, shares: Floats) -> Floats:
         """Return the second derivatives, (n_free, n_free), at probabilities (K, n_rows)."""
@@ -398,15 +379,9 @@ class Loss:
         spread = weighted @ (self.features * roots).swapaxes(1, 2)  # (K, Q, Q)
         blocks = total.reshape(K, -1, K, spread.shape[1])
         blocks[np.arange(K), :, np.arange(K)] += spread
-        curved = self.design.transposed @ (self.design.transposed @ total).T
+        curved = self.design.basis.T @ (self.design.basis.T @ total).T
         curved[np.diag_indices_from(curved)] += self.design.ridge + _ROUNDING * (1 + np.trace(curved))
         return curved / n_rows
-
-
-class _LossPoint(NamedTuple):
-    value: float
-    gradient: Floats  # (n_free,)
-    shares: Floats  # (K, n_rows): the calibrated probabilities
 
 
 def make_design(method: Method, sample: Sample, slope: float, bias: Floats | float = 0.0) -> Design:
@@ -418,56 +393,37 @@ def make_design(method: Method, sample: Sample, slope: float, bias: Floats | flo
     if method == "temperature":  # one slope for all cells
         basis = sparse.csr_array((np.ones(K), (places[:, 1], np.zeros(K, dtype=int))), shape=(2 * K, 1))
         return Design(method, K, knots, basis, np.ones(1), np.zeros(1), np.full(1, _LEAST_SLOPE))
-    columns = [_Columns([places[:, 0]], bias, _RIDGE_BIAS, -np.inf)]
+    parameters = list[tuple[Any, ...]]()  # of each kind: numbers of a map, signs, places, and their fits
+
+    def add(numbers: Any, at: Any, penalty: Any, least: float, others: Any = ()) -> None:
+        """Add a free parameter to each of these numbers of a map, and subtract it from others."""
+        n_free = sum(len(part[3]) for part in parameters)
+        free = n_free + np.arange(len(numbers))
+        signs = np.repeat([1.0, -1.0], [len(numbers), len(others)])
+        fits = (np.broadcast_to(value, len(numbers)) for value in (at, penalty, least))
+        parameters.append(
+            (np.append(numbers, others), signs, np.append(free, free[: len(others)]), *map(np.asarray, fits))
+        )
+
+    add(places[:, 0], bias, _RIDGE_BIAS, -np.inf)
     if method == "dirichlet":
         own = np.diagonal(places[:, 1:])
-        columns.append(_Columns([own], 1.0, _RIDGE_SLOPE, -np.inf))
-        columns.append(_Columns([np.setdiff1d(places[:, 1:], own)], 0.0, _RIDGE_OFF, -np.inf))
+        add(own, 1.0, _RIDGE_SLOPE, -np.inf)
+        add(np.setdiff1d(places[:, 1:], own), 0.0, _RIDGE_OFF, -np.inf)
     elif method == "vector":
-        columns.append(_Columns([places[:, 1]], 1.0, _RIDGE_SLOPE, _LEAST_SLOPE))
+        add(places[:, 1], 1.0, _RIDGE_SLOPE, _LEAST_SLOPE)
     else:
-        columns += _list_segments(places[:, 1:], knots, np.quantile(slope * sample.logs, _LOW, axis=1))
-
-    def spread(name: str) -> Floats:
-        parts = [np.broadcast_to(getattr(part, name), len(part.places[0])) for part in columns]
-        return np.concatenate(parts)
-
-    basis = sparse.csr_array(sparse.hstack([part.matrix(places.size) for part in columns], format="csr"))
-    return Design(method, K, knots, basis, spread("centre"), spread("ridge"), spread("lower"))
-
-
-def _list_segments(places: NDArray[np.int64], knots: Floats, lowest: Floats) -> list[_Columns]:
-    """Return a slope for each cell between neighboring knots; a bend is the difference of two."""
-    ends = np.column_stack([np.minimum(lowest, knots[:, 0]), knots, np.zeros(len(knots))])
-    lengths = np.clip(np.diff(ends), _SHORTEST, 1.0)
-    return [
-        _Columns(
-            [*places.T[h : h + 2]],
-            1.0,
-            _RIDGE_SLOPE * lengths[:, h] ** 2,  # what counts is what a slope adds to a score
-            _LEAST_SLOPE,
-        )
-        for h in range(places.shape[1])
-    ]
-
-
-class _Columns(NamedTuple):
-    """Free parameters of one kind."""
-
-    places: Sequence[
-        NDArray[np.int64]
-    ]  # the numbers of a map to which they are added; then, those from which
-    centre: Floats | float
-    ridge: Floats | float
-    lower: float
-
-    def matrix(self, n_numbers: int) -> sparse.csr_array:
-        count = len(self.places[0])
-        total = sparse.csr_array((n_numbers, count))
-        for place, factor in zip(self.places, (1.0, -1.0), strict=False):
-            entries = (np.full(count, factor), (place, np.arange(count)))
-            total = total + sparse.csr_array(entries, shape=(n_numbers, count))
-        return total
+        # A slope for each cell between neighboring knots; a bend is the difference of two. Slopes are
+        # penalized by what they add to a score.
+        lowest = np.quantile(slope * sample.logs, _LOW, axis=1)
+        ends = np.column_stack([np.minimum(lowest, knots[:, 0]), knots, np.zeros(K)])
+        lengths = np.clip(np.diff(ends), _SHORTEST, 1.0)
+        slopes = [*places[:, 1:].T, ()]
+        for h in range(len(slopes) - 1):
+            add(slopes[h], 1.0, _RIDGE_SLOPE * lengths[:, h] ** 2, _LEAST_SLOPE, slopes[h + 1])
+    numbers, signs, free, centre, ridge, lower = map(np.concatenate, zip(*parameters, strict=True))
+    basis = sparse.csr_array((signs, (numbers.astype(int), free)), shape=(places.size, len(centre)))
+    return Design(method, K, knots, basis, centre, ridge, lower)
 
 
 def shrink_towards(design: Design, theta: Floats) -> Design:

@@ -17,9 +17,10 @@ from bylaw.cli.commands.audit import run_audit, run_watch
 from bylaw.cli.commands.decide import run_decide, run_explain
 from bylaw.cli.commands.demo import run_demo, run_rules
 from bylaw.cli.commands.export import export
-from bylaw.cli.commands.fit import run_diagnose, run_fit, run_frontier, run_refit
-from bylaw.cli.commands.report import run_report, run_show, run_studio
+from bylaw.cli.commands.fit import run_fit, run_refit, run_show
+from bylaw.cli.commands.report import run_diagnose, run_frontier, run_report, run_studio
 from bylaw.cli.console import MEANINGS, ExitCode, describe_problem, redirect_warnings, tell, write_failure
+from bylaw.cli.options import SharingCommand
 from bylaw.errors import BylawError, InfeasibleRulesError, UncertifiedError, install_extra
 
 app = typer.Typer(
@@ -46,13 +47,13 @@ for _command in (
     run_rules,
     run_demo,
 ):
-    app.command(_command.__name__.removeprefix("run_"))(_command)
+    app.command(_command.__name__.removeprefix("run_"), cls=SharingCommand)(_command)
 app.add_typer(export, name="export")
 
 
 def run() -> int:
     """Run the command of `sys.argv`, and return its exit code."""
-    signal.signal(signal.SIGTERM, _stop)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as control-C: partial files are removed
     as_json = "--json" in sys.argv[1:]  # errors in the arguments are written as JSON, too
     try:
         with redirect_warnings():
@@ -65,29 +66,22 @@ def _describe_failure(problem: Any) -> tuple[str, ExitCode]:
     """Return the message of an error, and the exit code."""
     if isinstance(problem, InfeasibleRulesError | UncertifiedError):
         return describe_problem(problem), ExitCode.BROKEN
-    if isinstance(problem, FileNotFoundError):
-        return f"there is no file {problem.filename}" if problem.filename else str(problem), ExitCode.TROUBLE
-    if isinstance(problem, BylawError | OSError):
-        return describe_problem(problem), ExitCode.TROUBLE
-    if isinstance(problem, MemoryError):
-        return (
-            "there is not enough memory for these rows; give fewer of them, such as a sample",
-            ExitCode.TROUBLE,
-        )
-    if isinstance(problem, ModuleNotFoundError) and problem.name == "pyarrow":
-        return f"the command line needs pyarrow: {install_extra('cli')}", ExitCode.TROUBLE
-    wrong_arguments: Any = problem if hasattr(problem, "format_message") else None
-    if wrong_arguments is not None:
+    if hasattr(problem, "format_message"):  # wrong arguments
         if getattr(problem, "option_name", "") == "--probabilities":
-            wrong_arguments.message += "; for columns of scores use --scores, as in --scores 'p_*'"
-        return wrong_arguments.format_message(), ExitCode.TROUBLE
-    # Not 1, which would mean that a rule is violated.
-    return f"this is a fault in bylaw; please report it\n{traceback.format_exc()}", ExitCode.FAULT
-
-
-def _stop(*_: Any) -> None:
-    """End as after control-C, so that partial files are removed."""
-    raise KeyboardInterrupt
+            problem.message += "; for columns of scores use --scores, as in --scores 'p_*'"
+        text = problem.format_message()
+    elif isinstance(problem, FileNotFoundError) and problem.filename:
+        text = f"there is no file {problem.filename}"
+    elif isinstance(problem, BylawError | OSError):
+        text = describe_problem(problem)
+    elif isinstance(problem, MemoryError):
+        text = "there is not enough memory for these rows; give fewer of them, such as a sample"
+    elif isinstance(problem, ModuleNotFoundError) and problem.name == "pyarrow":
+        text = f"the command line needs pyarrow: {install_extra('cli')}"
+    else:  # not 1, which would mean that a rule is violated
+        fault = f"this is a fault in bylaw; please report it\n{traceback.format_exc()}"
+        return fault, ExitCode.FAULT
+    return text, ExitCode.TROUBLE
 
 
 def _show_version(asked: bool) -> None:

@@ -9,23 +9,20 @@ import contextlib
 import json
 import math
 import os
-import re
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from bylaw._base.visible_text import escape_json, make_visible
 from bylaw.errors import (
-    Action,
     BylawError,
     ConvergenceWarning,
     GuaranteeWarning,
@@ -54,7 +51,7 @@ MEANINGS: dict[int, str] = {
     130: "interrupted",
 }
 
-_REMEDIES: dict[Action, str] = {  # in flags and keys of the rules file
+_REMEDIES: dict[str, str] = {  # in flags and keys of the rules file
     "pass_labels": "name their column with --label COLUMN",
     "pass_groups": "name its column with --group {subject}=COLUMN",
     "pass_group_probabilities": "name the columns of its probabilities with "
@@ -115,14 +112,6 @@ def describe_problem(problem: BaseException) -> str:
     return "\n".join([text, *getattr(problem, "__notes__", ())])
 
 
-class Grid(NamedTuple):
-    """A table in the text of a result: text to the left, numbers to the right."""
-
-    heads: Sequence[str]  # empty texts for a table without a line of heads
-    rows: Sequence[Sequence[Any]]
-    title: str = ""
-
-
 class _Console(Console):
     def on_broken_pipe(self) -> None:
         _discard_output()  # rich would end the program, with a code that means something else
@@ -138,13 +127,17 @@ def write_result(
     """Write the result of a command as text or as JSON, and end the command if an exit code is given.
 
     `facts` is the result as plain values for JSON, to which the exit code is added. `text` yields lines and
-    grids, and is not computed if JSON is asked for.
+    tables of `bylaw.view.cards`, and is not computed if JSON is asked for.
     """
     if as_json:
         _print_json(facts if code is None else {**facts, "exit_code": int(code)})
     else:
         for part in text:
-            _print_grid(part) if isinstance(part, Grid) else tell(part)
+            if not hasattr(part, "to_lines"):
+                tell(part)
+                continue
+            for line in part.to_lines(heads=any(part.heads)):
+                tell(make_visible(line))
     if code is not None:
         raise typer.Exit(code)
 
@@ -186,41 +179,12 @@ def make_plain(text: Any, style: str = "") -> Text:
     return Text(make_visible(str(text), keep="\n\t"), style=style)
 
 
-def _print_grid(grid: Grid) -> None:
-    table = Table(
-        title=make_plain(grid.title, "bold") if grid.title else None,
-        title_justify="left",
-        show_header=any(grid.heads),
-        box=None,
-        pad_edge=False,
-    )
-    for i, head in enumerate(grid.heads):
-        numbers = all(re.match(r"[-+]?[\d.]|nan$|$", str(row[i])) for row in grid.rows)
-        table.add_column(make_plain(head), justify="right" if numbers else "left", overflow="fold")
-    for row in grid.rows:
-        table.add_row(*(Text(make_visible(str(cell))) for cell in row))
-    _out.print(table)
-    _flush()
-
-
-@contextlib.contextmanager
-def print_at_end(path: Path) -> Iterator[None]:
-    """Copy a file to standard output if the block succeeds; its results go to standard error meanwhile."""
-    global _out
-    results, _out = _out, _aside
-    try:
-        yield
-    finally:
-        _out = results
+def print_file(path: Path) -> None:
+    """Copy a file to standard output."""
     sys.stdout.flush()
     with path.open("rb") as file, contextlib.suppress(BrokenPipeError):
         shutil.copyfileobj(file, sys.stdout.buffer)
     _flush()
-
-
-def get_width() -> int:
-    """Return the number of characters in a line of the terminal."""
-    return _out.width
 
 
 def _print(console: Console, text: Text) -> None:
@@ -262,48 +226,34 @@ def redirect_warnings() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def show_progress(name: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Show a bar on a terminal; yield a function that advances it by a number of units."""
+def show_progress(name: str, total: int | None = None) -> Iterator[Callable[[Any], None] | None]:
+    """Show a bar on a terminal; yield a function that advances it, or None elsewhere.
+
+    The function takes a number of further units, a step of a solver, or the state of a pass over rows. The
+    bar appears when it is first called, since a terminal can show one bar at a time.
+    """
     if not _aside.is_terminal:
-        yield lambda done: None
+        yield None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=_aside, transient=True) as bar:
-        task = bar.add_task(name, total=total)
-        yield lambda done: bar.advance(task, done)
-
-
-@contextlib.contextmanager
-def show_steps(name: str, quiet: bool = False) -> Iterator[Callable[[Any], None] | None]:
-    """Show the steps of a solver on a terminal, unless a bar of passes is shown there."""
-    if quiet or not _aside.is_terminal:
-        yield None
-        return
-    with _aside.status(name) as status:
-        yield lambda step: status.update(f"{name}: step {step.number}, off by {step.gradient_mapping:.1e}")
-
-
-@contextlib.contextmanager
-def show_passes(name: str) -> Iterator[Callable[[Any], None] | None]:
-    """Show on a terminal a bar for each pass over rows that are not in memory."""
-    if not _aside.is_terminal:
-        yield None
-        return
-    from rich.progress import BarColumn, Progress, TextColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[speed]}"))
     bar = Progress(*columns, console=_aside, transient=True)
-    task = bar.add_task(name, total=None, speed="")
+    task = bar.add_task(name, total=total)
 
-    def watch(state: Any) -> None:
-        bar.start()  # not before the first pass: nothing else can be shown beside a bar
-        speed = f"{state.rows:,} rows, {state.rows / max(state.seconds, 1e-9):,.0f} rows/s"
-        text = f"{name}, pass {state.number}"
-        bar.update(task, description=text, total=state.n_rows, completed=state.rows, speed=speed)
+    def advance(state: Any) -> None:
+        bar.start()
+        if isinstance(state, int):
+            bar.update(task, advance=state)
+        elif hasattr(state, "n_rows"):  # a pass over rows
+            speed = f"{state.rows:,} rows, {state.rows / max(state.seconds, 1e-9):,.0f} rows/s"
+            text = f"{name}, pass {state.number}: {speed}"
+            bar.update(task, description=text, total=state.n_rows, completed=state.rows)
+        else:
+            text = f"{name}, off by {state.gradient_mapping:.1e}"
+            bar.update(task, description=text, completed=state.number)
 
     try:
-        yield watch
+        yield advance
     finally:
         bar.stop()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,15 +31,7 @@ from bylaw.rows.table_files import (
 LIST = "_bylaw.json"  # a name that readers of tables skip
 _FORMAT, _VERSION = "bylaw-decisions", 1
 _HELP = "choose another folder, or pass --overwrite to start again"
-_OTHER = {  # the difference to an earlier run, by the name of a setting
-    "policy": "its policy differs",
-    "columns": "it read other columns",
-    "probabilities": "it differs in --probabilities",
-    "keep": "it differs in --keep",
-    "format": "it differs in --format",
-    "key": "its key differs",
-    "unseen": "it differs in --unseen",
-}
+_FLAGS = ("probabilities", "keep", "format", "unseen")  # settings that are options of the command
 _ROUNDS = 100_000  # of the hash of a key, so that a reader of the list cannot try many keys
 
 
@@ -82,29 +74,41 @@ class DecisionFolder:
     ) -> DecisionFolder:
         """Return a folder for parts of these names: a new one, or that of a run with the same settings.
 
-        The settings, by the names of `_OTHER`, are all that decisions and their columns depend on beside the
-        rows. The list has a hash of the key. If `overwrite`, the parts of another run are removed.
+        The settings are all that decisions and their columns depend on beside the rows: the policy, its
+        columns, the key, and `_FLAGS`. The list has a hash of the key. If `overwrite`, the parts of another
+        run are removed.
         """
         for name in names:
             if would_read(table, path / name):
                 raise OptionError(f"{path / name} is among the files of {table}; choose another folder")
         if path.exists() and not path.is_dir():
             raise OptionError(f"{path} must be a folder, for the parts of {table}, and it is a file")
-        fresh = cls(path, find_root(table), secrets.token_hex(16), {}, {})
-        earlier = fresh._read_list(overwrite)
-        if overwrite:
-            (earlier or fresh)._remove_parts()
-            earlier = None
-        elif earlier is None and (there := [name for name in names if (path / name).exists()]):
+        folder = earlier = cls(path, find_root(table), secrets.token_hex(16), {}, {})
+        if (path / LIST).exists():
+            try:
+                folder = read_json(path / LIST, "a list of decisions", earlier._read)
+            except PolicyFileError as problem:
+                if not overwrite:
+                    raise OptionError(f"{problem.message}; {_HELP}") from None
+        elif not overwrite and (there := [name for name in names if (path / name).exists()]):
             raise OptionError(f"{path / there[0]} exists already, and not from `bylaw decide`; {_HELP}")
-        wanted = _hash_key(settings, (earlier or fresh).salt)
-        for name, value in wanted.items():
-            if earlier is not None and earlier.settings.get(name) != value:
-                raise OptionError(f"the decisions in {path} are from another run: {_OTHER[name]}; {_HELP}")
-        folder = replace(earlier or fresh, settings=wanted)
+        if overwrite:
+            for part in folder.parts:  # the list is untrusted
+                if (path / part).resolve().is_relative_to(path.resolve()):
+                    (path / part).unlink(missing_ok=True)
+            folder = earlier
+        hashed = settings["key"]
+        if hashed is not None:
+            salt = bytes.fromhex(folder.salt)
+            hashed = hashlib.pbkdf2_hmac("sha256", hashed.encode(), salt, _ROUNDS).hex()
+        wanted = json.loads(json.dumps({**settings, "key": hashed}))  # plain values, as in the list
+        for name, value in wanted.items() if folder is not earlier else ():
+            if folder.settings.get(name) != value:
+                differs = f"it differs in {'--' if name in _FLAGS else 'the '}{name}"
+                raise OptionError(f"the decisions in {path} are from another run: {differs}; {_HELP}")
+        folder = replace(folder, settings=wanted)
         path.mkdir(exist_ok=True)
-        # Remove partial files of a run that was killed.
-        for left in path.rglob(".bylaw-*.partial"):
+        for left in path.rglob(".bylaw-*.partial"):  # of a run that was killed
             left.unlink(missing_ok=True)
         others = [name for name in folder.parts if name not in set(names) and (path / name).exists()]
         if others:
@@ -120,7 +124,7 @@ class DecisionFolder:
         decider: Decider,
         files: Sequence[TableFile],
         targets: Mapping[str, Path],
-        advance: Callable[[int], None],
+        advance: Callable[[int], None] | None,
         *,
         repeated: bool,
     ) -> int:
@@ -138,7 +142,8 @@ class DecisionFolder:
                 and look_at(path) == part.written
             ):
                 complete += 1
-                advance(part.rows)
+                if advance is not None:
+                    advance(part.rows)
                 continue
             # Until the part is complete, the list does not have it.
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -153,42 +158,26 @@ class DecisionFolder:
         self.parts[name] = _Part(self._name(source), read, look_at(self.path / name), rows)
         self._write_list()
 
-    def count_rows(self, names: Iterable[str]) -> int:
-        """Return the number of rows of parts that are complete."""
-        return sum(self.parts[name].rows for name in names)
-
     def _name(self, source: Path) -> str:
         return source.relative_to(self.root).as_posix()
 
-    def _read_list(self, overwrite: bool) -> DecisionFolder | None:
-        """Return the folder of an earlier run, if there is one."""
-        if not (self.path / LIST).exists():
-            return None
-
-        def read_part(node: Node) -> _Part:
-            read, written = (
-                FileState(node[name]["size"].count(), node[name]["modified"].count())
-                for name in ("read", "written")
-            )
-            return _Part(node["source"].text(), read, written, node["rows"].count())
-
-        def read(node: Node) -> DecisionFolder:
-            node.check_version(_FORMAT, _VERSION)
-            settings = {name: value.value for name, value in node["settings"].items()}
-            salt = node["salt"].text()
-            try:
-                bytes.fromhex(salt)
-            except ValueError:
-                node["salt"].fail("hexadecimal")
-            parts = {name: read_part(part) for name, part in node["parts"].items()}
-            return DecisionFolder(self.path, self.root, salt, settings, parts)
-
+    def _read(self, node: Node) -> DecisionFolder:
+        """Return this folder as the list of an earlier run has it."""
+        node.check_version(_FORMAT, _VERSION)
+        salt = node["salt"].text()
         try:
-            return read_json(self.path / LIST, "a list of decisions", read)
-        except PolicyFileError as problem:
-            if overwrite:
-                return None
-            raise OptionError(f"{problem.message}; {_HELP}") from None
+            bytes.fromhex(salt)
+        except ValueError:
+            node["salt"].fail("hexadecimal")
+        parts = {}
+        for name, part in node["parts"].items():
+            read, written = (
+                FileState(part[state]["size"].count(), part[state]["modified"].count())
+                for state in ("read", "written")
+            )
+            parts[name] = _Part(part["source"].text(), read, written, part["rows"].count())
+        settings = {name: value.value for name, value in node["settings"].items()}
+        return replace(self, salt=salt, settings=settings, parts=parts)
 
     def _write_list(self) -> None:
         content = {"format": _FORMAT, "version": _VERSION, "salt": self.salt, "settings": self.settings}
@@ -197,18 +186,3 @@ class DecisionFolder:
             for name, part in self.parts.items()
         }
         write_json({**content, "parts": parts}, self.path / LIST)
-
-    def _remove_parts(self) -> None:
-        """Remove the parts of another run."""
-        for name in self.parts:
-            path = (self.path / name).resolve()
-            if path.is_relative_to(self.path.resolve()):  # the list is untrusted
-                (self.path / name).unlink(missing_ok=True)
-
-
-def _hash_key(settings: Mapping[str, Any], salt: str) -> dict[str, Any]:
-    """Return settings as plain values of JSON, with a hash of the key."""
-    hashed = None
-    if settings["key"] is not None:
-        hashed = hashlib.pbkdf2_hmac("sha256", settings["key"].encode(), bytes.fromhex(salt), _ROUNDS).hex()
-    return json.loads(json.dumps({**settings, "key": hashed}))

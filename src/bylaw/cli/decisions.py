@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pyarrow import types
 
 from bylaw._base.typing import Value
-from bylaw.cli.tables import Previous, list_group_values
+from bylaw.cli.tables import PolicyTables
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.policy.policy import Policy
 from bylaw.policy.row_maps import as_one_type
@@ -70,20 +70,18 @@ class DecisionColumn:
         """Return actions, (n_rows,), or membership, (n_rows, n_labels), from values of the column."""
         if None in values:
             raise EvidenceError(f"there is no decision in row {values.index(None)}")
-        texts: dict[str, Value] = {}
-        for action in self.actions:  # other texts in a CSV file: true for True, 1 for 1.0
-            if isinstance(action, bool):
-                texts[str(action).lower()] = action
-            elif isinstance(action, float) and action.is_integer():
-                texts[str(int(action))] = action
-        texts |= {str(action): action for action in self.actions}  # the own text takes precedence
-        if not self.sets:
-            return np.array([texts.get(str(value), value) for value in values], dtype=object)
-        lists = [value.split(_BETWEEN) if isinstance(value, str) else value for value in values]
-        rows = [{str(label) for label in row if label != ""} for row in lists]
-        if unknown := set().union(*rows) - set(texts):
+        cells = [[value] for value in values]
+        if self.sets:
+            cells = [value.split(_BETWEEN) if isinstance(value, str) else value for value in values]
+        rows = [[str(label) for label in row if not self.sets or label != ""] for row in cells]
+        known = {text: match_value(text, self.actions) for text in set().union(*rows)}
+        if not self.sets:  # an unknown decision stays as it is
+            pairs = zip(rows, values, strict=True)
+            matches = [value if known[text] is None else known[text] for [text], value in pairs]
+            return np.array(matches, dtype=object)
+        if unknown := [text for text, label in known.items() if label is None]:
             raise EvidenceError(f"{min(unknown)!r} is not a label of the policy")
-        sets = [{texts[text] for text in row} for row in rows]
+        sets = [{known[text] for text in row} for row in rows]
         return np.array([[label in row for label in self.actions] for row in sets])
 
     def name(self, decision: Any) -> Any:
@@ -107,13 +105,12 @@ def read_decisions(table: Path, column: str, policy: Policy, reading: Any) -> An
 class Decider:
     """A policy that decides batches of rows, and counts rows of groups that are new since its fit."""
 
-    policy: Policy
+    tables: PolicyTables
     columns: Columns
     column: DecisionColumn
     key: str | None
     probabilities: bool  # whether the output has them, too
     keep: tuple[str, ...]  # other columns that are written as they are
-    previous: Previous | None  # whose decisions count as unchanged
     refers: bool  # whether rows of new groups are rejected; otherwise they are an error
     unseen: int = field(default=0, init=False)
 
@@ -124,10 +121,10 @@ class Decider:
             raise OptionError("the column of ids is called 'decision', like that of the decisions; rename it")
         if self.refers and not self._known:
             raise OptionError("--unseen has no effect: the policy decides without values of groups")
-        if self.refers and self.policy.action_space.reject_position is None:
+        if self.refers and self.tables.policy.action_space.reject_position is None:
             raise OptionError(
                 "--unseen refer: the policy has no rejection to refer rows with; its decisions are "
-                f"{list(self.policy.actions)}. Use --unseen fail, or fit it with a rule on rejected()"
+                f"{list(self.tables.policy.actions)}. Use --unseen fail, or fit it with a rule on rejected()"
             )
 
     @property
@@ -142,17 +139,18 @@ class Decider:
     @property
     def _known(self) -> dict[str, Sequence[Value]]:
         """Columns of groups, with the values that the policy was fitted on."""
-        values, columns = list_group_values(self.policy), self.columns.groups
+        values, columns = self.tables.values, self.columns.groups
         return {columns[n]: v for n, v in values.items() if isinstance(columns.get(n), str)}
 
-    def _list_probabilities(self) -> list[str]:
-        """Return the columns of probabilities, which do not match the pattern of the scores, p_*."""
-        return [f"decision_p_{action}" for action in self.policy.actions if self.probabilities]
+    @property
+    def _chances(self) -> list[str]:
+        """Columns of probabilities, whose names do not match the pattern of the scores, p_*."""
+        return [f"decision_p_{action}" for action in self.column.actions if self.probabilities]
 
     def open(self, table: Path) -> TableFile:
         """Return a table of these columns; raise an error if a column to keep is not in it."""
-        file = open_columns(table, self.columns, list_group_values(self.policy), self.keep)
-        taken = [self.id, "decision", *self._list_probabilities()]
+        file = open_columns(table, self.columns, self.tables.values, self.keep)
+        taken = [self.id, "decision", *self._chances]
         for name in self.keep:
             if name not in file.names:
                 raise OptionError(f"--keep {name}: {table} has no column {name!r}; it has {file.names}")
@@ -166,79 +164,71 @@ class Decider:
 
     def make_schema(self, given: Any) -> Any:
         """Return the schema of the output: ids, decisions, their probabilities, and columns that are kept."""
-        kept = [pyarrow.field(name, self._find_type(given.field(name))) for name in (self.id, *self.keep)]
+        kept = []
+        for one in map(given.field, (self.id, *self.keep)):
+            if self.column.as_text and types.is_nested(one.type):
+                raise OptionError(
+                    f"--keep {one.name}: a CSV file has no {one.type}; write .parquet or .jsonl"
+                )
+            # Codes of values are written as the values.
+            kind = one.type.value_type if types.is_dictionary(one.type) else one.type
+            kept.append(pyarrow.field(one.name, kind))
         fields = [kept[0], pyarrow.field("decision", self.column.arrow_type)]
-        fields += [pyarrow.field(name, pyarrow.float64()) for name in self._list_probabilities()]
+        fields += [pyarrow.field(name, pyarrow.float64()) for name in self._chances]
         return pyarrow.schema([*fields, *kept[1:]])
-
-    def _find_type(self, field: Any) -> Any:
-        """Return the type to write a column in: that of its values if it has codes of them."""
-        if self.column.as_text and types.is_nested(field.type):
-            raise OptionError(
-                f"--keep {field.name}: a CSV file has no {field.type}; write .parquet or .jsonl"
-            )
-        return field.type.value_type if types.is_dictionary(field.type) else field.type
 
     def decide(self, batch: Any) -> Any:
         """Return a record batch of decisions."""
-        schema = self.make_schema(batch.schema)
+        schema, policy = self.make_schema(batch.schema), self.tables.policy
         ids, *kept = (batch.column(name).cast(schema.field(name).type) for name in (self.id, *self.keep))
-        batch, unseen = self._replace_unseen(batch)
-        evidence = self.columns.evidence(batch)
-        evidence = evidence if self.previous is None else self.previous.mark(evidence, ids)
-        positions = self.policy.decide_positions(evidence, ids=ids, key=self.key)
-        place = self.policy.action_space.reject_position or 0
-        if unseen is not None:
+        batch, unseen = self._replace_unseen(batch) if self.refers else (batch, np.zeros(len(batch), bool))
+        self.unseen += int(unseen.sum())
+        evidence = self.tables.mark(self.columns.evidence(batch), ids)
+        place = policy.action_space.reject_position or 0
+        positions = policy.decide_positions(evidence, ids=ids, key=self.key)
+        if unseen.any():
             positions = np.where(unseen, place, positions)
         columns = [ids, self.column.write(positions)]
         if self.probabilities:
-            chances = self.policy.probabilities(evidence)
-            if unseen is not None:
-                chances = np.where(unseen[:, None], np.arange(chances.shape[1]) == place, chances)
+            chances = policy.probabilities(evidence)
+            chances = np.where(unseen[:, None], np.arange(chances.shape[1]) == place, chances)
             columns += [pyarrow.array(chance.astype(np.float64)) for chance in chances.T]
         return pyarrow.record_batch([*columns, *kept], schema=schema)
 
-    def _replace_unseen(self, batch: Any) -> tuple[Any, Any]:
+    def _replace_unseen(self, batch: Any) -> tuple[Any, NDArray[np.bool_]]:
         """Return the rows with a known value in place of new ones, and a mask of these rows, (n_rows,)."""
-        if not self.refers:
-            return batch, None
         unseen = np.zeros(len(batch), dtype=bool)
         for name, known in self._known.items():
             codes = batch.column(name)
             codes = codes if types.is_dictionary(codes.type) else codes.dictionary_encode()
-            matches = [_match(value, known) for value in codes.dictionary.to_pylist()]
+            matches = [
+                match_value(value, known)
+                if isinstance(value, str)
+                else next((one for one in known if one == value), None)
+                for value in codes.dictionary.to_pylist()
+            ]
             new = pyarrow.array([value is None for value in matches], pyarrow.bool_())
             # A missing value is not replaced, and evidence refuses it.
             unseen |= new.take(codes.indices).fill_null(False).to_numpy(zero_copy_only=False)
             values = pyarrow.array([known[0] if value is None else value for value in matches])
             column = values.take(codes.indices) if matches else codes
             batch = batch.set_column(batch.schema.get_field_index(name), name, column)
-        self.unseen += int(unseen.sum())
         return batch, unseen
-
-
-def _match(value: Any, known: Sequence[Value]) -> Value | None:
-    """Return the known value that a cell holds, as itself or as text."""
-    if value is None:
-        return None
-    if isinstance(value, str):
-        return match_value(value, known)
-    return next((one for one in known if one == value), None)
 
 
 def write_decisions(
     decider: Decider,
     files: Sequence[TableFile],
     output: Path,
-    advance: Callable[[int], None],
+    advance: Callable[[int], None] | None,
     *,
     repeated: bool,
     empty: bool = False,
 ) -> int:
     """Write the decisions of all rows to a file, and return how many there are.
 
-    `advance` is called with the number of rows of each batch. An id may be in several rows if `repeated`, and
-    there may be no rows if `empty`.
+    `advance`, if given, gets the number of rows of each batch. An id may be in several rows if `repeated`,
+    and there may be no rows if `empty`.
     """
     order = IdOrder()
     with contextlib.ExitStack() as stack:
@@ -257,9 +247,18 @@ def write_decisions(
                 raise
             write(decided)
             order.add(batch.column(decider.id))
-            advance(len(batch))
-        if not (decider.policy.deterministic or order.rises or repeated):
-            refuse_repeated(files, decider.id, order.rows)  # before the output appears
+            if advance is not None:
+                advance(len(batch))
+        if not (decider.tables.policy.deterministic or order.rises or repeated):
+            advice = (
+                "give each row an id of its own, or pass --repeated-ids to let such rows share their draw"
+            )
+            refuse_repeated(  # before the output appears
+                lambda: (batch.column(decider.id) for _, batch in _read_files(files, [decider.id])),
+                decider.id,
+                order.rows,
+                advice,
+            )
     return order.rows
 
 
@@ -286,58 +285,39 @@ class IdOrder:
         if not self.rises or not len(ids):
             return
         values = ids.cast(ids.type.value_type) if types.is_dictionary(ids.type) else ids
-        first, last = values[0].as_py(), values[-1].as_py()
-        self.rises = first is not None and (
-            self.last is None or (type(first) is type(self.last) and first > self.last)
-        )
+        self.rises = not values.null_count and (self.last is None or self.last.type == values.type)
         if self.rises:
-            above = pyarrow.compute.call_function("greater", [values[1:], values[:-1]])
-            self.rises = not above.null_count and bool(above.to_numpy(zero_copy_only=False).all())
-        self.last = last
+            joined = values if self.last is None else pyarrow.concat_arrays([self.last, values])
+            above = pyarrow.compute.call_function("greater", [joined[1:], joined[:-1]])
+            self.rises = bool(above.to_numpy(zero_copy_only=False).all())
+        self.last = values[-1:]
 
 
-def refuse_repeated(files: Sequence[TableFile], column: str, n_rows: int) -> None:
-    """Raise an error if an id is in several rows of these files.
+def refuse_repeated(
+    read: Callable[[], Iterable[Any]],
+    column: str,
+    n_rows: int,
+    advice: str = "give each row an id of its own",
+) -> None:
+    """Raise an error if an id of a column is in several rows.
 
-    The ids are read several times if their hashes do not fit into memory together.
+    `read` returns all ids in batches. It is called several times if their hashes do not fit into memory
+    together.
     """
+
+    def hash_batches() -> Iterator[tuple[NDArray[Any], NDArray[np.uint64]]]:
+        for batch in read():
+            if len(batch):
+                ids = as_vector(batch, "ids")
+                yield ids, hash_ids(ids, "", "")[:, 0]
+
     n_parts = max(-(-n_rows // MAX_KEYS), 1)
     for part in range(n_parts):
-        hashes = [keys[keys % np.uint64(n_parts) == part] for _, keys in _read_keys(files, column)]
-        key = _find_repeated(np.concatenate(hashes)) if hashes else None
-        if key is None:
-            continue
-        count, value = 0, None
-        for ids, keys in _read_keys(files, column):
-            rows = np.flatnonzero(keys == key)
-            count += len(rows)
-            value = ids[int(rows[0])].as_py() if value is None and len(rows) else value
-        raise OptionError(
-            f"the id {value!r} in the column {column!r} is that of {count:,} rows; give each row an id of "
-            "its own, or pass --repeated-ids to let such rows share their draw"
-        )
-
-
-def check_ids(ids: Any) -> None:
-    """Raise an error if an id in memory is in several rows."""
-    vector = as_vector(ids, "ids")
-    keys = hash_ids(vector, "", "")[:, 0]
-    if (key := _find_repeated(keys)) is not None:
-        value = vector[keys == key].tolist()[0]
-        raise OptionError(f"the id {value!r} is in several rows; give each row an id of its own")
-
-
-def _find_repeated(keys: NDArray[np.uint64]) -> np.uint64 | None:
-    """Return a hash that occurs more than once, if there is one."""
-    ordered = np.sort(keys)
-    twice = ordered[1:][ordered[1:] == ordered[:-1]]
-    return twice[0] if len(twice) else None
-
-
-def _read_keys(files: Sequence[TableFile], column: str) -> Iterator[tuple[Any, NDArray[np.uint64]]]:
-    """Yield ids and their hashes, batch by batch."""
-    for file in files:
-        for batch in file.batches([column]):
-            if len(batch):
-                ids = batch.column(column)
-                yield ids, hash_ids(as_vector(ids, "ids"), "", "")[:, 0]
+        hashes = [keys[keys % np.uint64(n_parts) == part] for _, keys in hash_batches()]
+        ordered = np.sort(np.concatenate([np.empty(0, np.uint64), *hashes]))
+        twice = ordered[1:][ordered[1:] == ordered[:-1]]
+        if len(twice):
+            ids = [value for ids, keys in hash_batches() for value in ids[keys == twice[0]].tolist()]
+            raise OptionError(
+                f"the id {ids[0]!r} in the column {column!r} is that of {len(ids):,} rows; {advice}"
+            )

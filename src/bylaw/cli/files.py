@@ -17,7 +17,7 @@ from typing import Any
 
 import typer
 
-from bylaw.cli.console import print_at_end
+from bylaw.cli.console import print_file
 from bylaw.cli.options import FORMATS
 from bylaw.errors import BylawError, OptionError
 
@@ -40,7 +40,8 @@ def open_tables(
     """
     from bylaw.rows.table_files import read_with_delimiter
 
-    format_, tables = context.params.get("format_"), {"the table": table}
+    given, tables = vars(context.obj), {"the table": table}
+    format_ = given.get("format_")
     tables |= {f"--{name.replace('_', '-')}": path for name, path in others.items()}
     read = [name for name, path in tables.items() if path == STREAM]
     if len(read) > 1:
@@ -56,8 +57,8 @@ def open_tables(
         raise OptionError(
             f"the format of standard {streams[0]} is unknown: add --format {', '.join(FORMATS)}"
         )
-    if context.params.get("delimiter") is not None:
-        context.with_resource(read_with_delimiter(context.params["delimiter"]))
+    if given["delimiter"] is not None:
+        context.with_resource(read_with_delimiter(given["delimiter"]))
     if read:
         folder = Path(context.with_resource(tempfile.TemporaryDirectory(prefix="bylaw-")))
         tables[read[0]] = path = folder / f"standard-input.{format_}"
@@ -111,8 +112,9 @@ def open_output(output: Path, suffix: str) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="bylaw-") as folder:
         target = Path(folder) / f"standard-output{suffix}"
-        with print_at_end(target):
+        with contextlib.redirect_stdout(sys.stderr):  # where results are printed meanwhile
             yield target
+        print_file(target)
 
 
 def name_output(output: Path) -> str:

@@ -1,14 +1,17 @@
-"""Options that several commands share, and checks of them that need no file."""
+"""Options that several commands share, each declared once, and checks of options that need no file."""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+from typer.core import TyperCommand
+from typer.main import get_command
 
 from bylaw.cli.console import warn
 from bylaw.errors import OptionError
@@ -17,48 +20,18 @@ from bylaw.rows.text_values import parse_values
 if TYPE_CHECKING:
     from bylaw.cli.tables import Reading
 
+T = TypeVar("T", bound=Callable[..., Any])
 FORMATS = ("csv", "csv.gz", "tsv", "parquet", "arrow", "json", "jsonl")
 MIN_KEY_BYTES = 16  # 128 bits, which cannot be guessed
 _NEW_KEY = "make one with: openssl rand -hex 32"
 
+# Names of shared options, by what a command reads of a table.
+SCORED = ("scores", "positive", "group", "group_probabilities", "reference")
+LABELED = (*SCORED, "true_group", "label")
+READ = ("normalize", "delimiter", "format_")
+TESTS = ("confidence", "limit", "largest_weight", "outcomes")
 
-def _column(flag: str, text: str) -> Any:
-    """Return an option that names columns; the help lists these together."""
-    return typer.Option(
-        flag, help=text, rich_help_panel="Columns, if they differ from the rules file or the policy"
-    )
-
-
-# Options that name columns; `state_columns` reads them from the context of the command.
-Scores = Annotated[
-    str | None, _column("--scores", "Columns of P(class): a pattern such as p_*, or names with commas.")
-]
-Positive = Annotated[
-    str | None, _column("--positive", "The class, of two, whose probability the one column of --scores is.")
-]
-Classes = Annotated[
-    str | None, _column("--classes", "The classes, with commas, in the order of the columns.")
-]
-Group = Annotated[list[str] | None, _column("--group", "A known group: its name, or NAME=COLUMN.")]
-GroupProbabilities = Annotated[
-    list[str] | None, _column("--group-probabilities", "An unknown group: NAME=PATTERN, as in race=race_*.")
-]
-TrueGroup = Annotated[
-    list[str] | None, _column("--true-group", "Observed values of an unknown group: NAME=COLUMN.")
-]
-Reference = Annotated[
-    list[str] | None, _column("--reference", "An earlier model: NAME=COLUMN of its labels, or a pattern.")
-]
-Label = Annotated[str | None, _column("--label", "The column of true labels.")]
-Weight = Annotated[str | None, _column("--weight", "The column of sample weights.")]
-PropensityWeights = Annotated[
-    str | None,
-    _column("--propensity-weights", "The column of 1/P(observed), if labels or groups are missing."),
-]
-IdColumn = Annotated[str | None, _column("--id-column", "The column of ids.")]
-Normalize = Annotated[bool, _column("--normalize", "Divide rounded probabilities by their sum.")]
-
-# Options of how tables are read.
+# Arguments and options that commands have in their signatures.
 Table = Annotated[
     Path,
     typer.Argument(
@@ -67,113 +40,192 @@ Table = Annotated[
         show_default=False,
     ),
 ]
-Delimiter = Annotated[
-    str | None,
-    typer.Option("--delimiter", help="The delimiter of CSV files, such as ';'.", show_default="a comma"),
-]
-InputFormat = Annotated[
-    str | None, typer.Option("--format", help=f"The format of a table that is -: {', '.join(FORMATS)}.")
-]
-Scanned = Annotated[
-    bool | None,
-    typer.Option(
-        "--scan/--in-memory",
-        help="Scan the rows several times, or read them all into memory; by default, it depends on the size.",
-        show_default=False,
-    ),
-]
-Sample = Annotated[
-    int | None, typer.Option(help="Use a random sample of this many rows of a table that does not fit.")
-]
-Seed = Annotated[int | None, typer.Option(help="The seed of the sample.", show_default="0")]
-
-# Other options.
 PolicyPath = Annotated[Path, typer.Argument(help="A policy file, from `bylaw fit`.", show_default=False)]
-Previous = Annotated[
-    Path | None,
-    typer.Option(help="The earlier policy, if a rule counts changed decisions; see `bylaw refit`."),
-]
-Rules = Annotated[
-    Path | None,
-    typer.Option("--rules", "-r", help="A TOML file with rules; see `bylaw rules`.", show_default=False),
-]
-Rule = Annotated[
-    list[str] | None, typer.Option("--rule", help="One rule, such as 'rejected() <= 0.1'; may be repeated.")
-]
-OtherRules = Annotated[
-    Path | None, typer.Option("--rules", "-r", help="Use the rules of this file, not those of the policy.")
-]
-OtherRule = Annotated[
-    list[str] | None, typer.Option("--rule", help="Use this rule, not those of the policy.")
-]
-Minimize = Annotated[
-    str | None, typer.Option("--minimize", help="The rate to minimize; by default the file's, or error().")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
-Confidence = Annotated[
-    float | None, typer.Option(help="The confidence of bounds and certificates.", show_default="0.95")
-]
-Limit = Annotated[
-    list[str] | None,
-    typer.Option("--limit", help="The least and the most value of custom('visit'): visit=0:10."),
-]
-LargestWeight = Annotated[
-    float | None, typer.Option(help="The largest possible weight of a held-out row, if rows have weights.")
-]
-Outcomes = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--outcomes",
-        help="Columns of observed values of custom('visit'): visit=seen_visit_*; or visit=known.",
-    ),
-]
-MinCell = Annotated[
-    int | None,
-    typer.Option(
-        help="Hide rates and counts of groups with fewer rows; 0 hides none.", min=0, show_default="10"
-    ),
-]
-Title = Annotated[str | None, typer.Option(help="The title of the report.", show_default="Policy report")]
-Owner = Annotated[str | None, typer.Option(help="The owner of the policy, for the report.")]
-ModelVersion = Annotated[
-    str | None, typer.Option(help="The version of the model that gave the scores, for the report.")
-]
-Margin = Annotated[
-    str | None,
-    typer.Option(
-        help="Tighten each rule by this many standard errors, for new rows. 'auto': all rules hold on new "
-        "rows with about 95 %, the default of ConstrainedClassifier.",
-        show_default="0",
-    ),
-]
-Key = Annotated[
-    str | None,
-    typer.Option(
-        "--key", help="The key of the random draws; by default the policy's hash. Keep one over releases."
-    ),
-]
-KeyFile = Annotated[
-    Path | None, typer.Option("--key-file", help="A file with a secret key, if people can choose their ids.")
-]
 
 
-def state_columns(context: typer.Context) -> dict[str, Any]:
-    """Return the columns by role, as the options of a command state them."""
-    given = context.params
+def share(*names: str) -> Callable[[T], T]:
+    """Give a command shared options by name; their values are attributes of `context.obj`."""
+
+    def mark(command: T) -> T:
+        command.__dict__["shared"] = names
+        return command
+
+    return mark
+
+
+class SharingCommand(TyperCommand):
+    """A command with the options of its signature and the shared options that `share` names."""
+
+    def __init__(self, *args: Any, callback: Any, params: Any, **settings: Any) -> None:
+        shared = [_SHARED[name] for name in getattr(callback, "shared", ())]
+        super().__init__(*args, callback=callback, params=[*params, *shared], **settings)
+
+
+def _column(text: str, *flags: str) -> Any:
+    """Return an option that names columns; the help lists these together."""
+    panel = "Columns, if they differ from the rules file or the policy"
+    return typer.Option(*flags, help=text, rich_help_panel=panel)
+
+
+def _declare(
+    # Options that name columns; `state_columns` reads them.
+    scores: Annotated[
+        str | None, _column("Columns of P(class): a pattern such as p_*, or names with commas.")
+    ] = None,
+    positive: Annotated[
+        str | None, _column("The class, of two, whose probability the one column of --scores is.")
+    ] = None,
+    classes: Annotated[str | None, _column("The classes, with commas, in the order of the columns.")] = None,
+    group: Annotated[list[str] | None, _column("A known group: its name, or NAME=COLUMN.")] = None,
+    group_probabilities: Annotated[
+        list[str] | None, _column("An unknown group: NAME=PATTERN, as in race=race_*.")
+    ] = None,
+    true_group: Annotated[
+        list[str] | None, _column("Observed values of an unknown group: NAME=COLUMN.")
+    ] = None,
+    reference: Annotated[
+        list[str] | None, _column("An earlier model: NAME=COLUMN of its labels, or a pattern.")
+    ] = None,
+    label: Annotated[str | None, _column("The column of true labels.")] = None,
+    weight: Annotated[str | None, _column("The column of sample weights.")] = None,
+    propensity_weights: Annotated[
+        str | None, _column("The column of 1/P(observed), if labels or groups are missing.")
+    ] = None,
+    id_column: Annotated[str | None, _column("The column of ids.")] = None,
+    normalize: Annotated[bool, _column("Divide rounded probabilities by their sum.", "--normalize")] = False,
+    # Options of how tables are read.
+    delimiter: Annotated[
+        str | None, typer.Option(help="The delimiter of CSV files, such as ';'.", show_default="a comma")
+    ] = None,
+    format_: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            help=f"The format of a table that is -, or of parts that decide writes: {', '.join(FORMATS)}.",
+        ),
+    ] = None,
+    scanned: Annotated[
+        bool | None,
+        typer.Option(
+            "--scan/--in-memory",
+            help="Scan the rows several times, or read them all into memory; by default, it depends on the "
+            "size.",
+            show_default=False,
+        ),
+    ] = None,
+    sample: Annotated[
+        int | None, typer.Option(help="Use a random sample of this many rows of a table that does not fit.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="The seed of the sample.", show_default="0")] = None,
+    # Other options.
+    previous: Annotated[
+        Path | None,
+        typer.Option(help="The earlier policy, if a rule counts changed decisions; see `bylaw refit`."),
+    ] = None,
+    rules: Annotated[
+        Path | None, typer.Option("--rules", "-r", help="A TOML file with rules; see `bylaw rules`.")
+    ] = None,
+    rule: Annotated[
+        list[str] | None, typer.Option(help="One rule, such as 'rejected() <= 0.1'; may be repeated.")
+    ] = None,
+    other_rules: Annotated[
+        Path | None,
+        typer.Option("--rules", "-r", help="Use the rules of this file, not those of the policy."),
+    ] = None,
+    other_rule: Annotated[
+        list[str] | None, typer.Option("--rule", help="Use this rule, not those of the policy.")
+    ] = None,
+    minimize: Annotated[
+        str | None, typer.Option(help="The rate to minimize; by default the file's, or error().")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+    confidence: Annotated[
+        float | None, typer.Option(help="The confidence of bounds and certificates.", show_default="0.95")
+    ] = None,
+    limit: Annotated[
+        list[str] | None, typer.Option(help="The least and the most value of custom('visit'): visit=0:10.")
+    ] = None,
+    largest_weight: Annotated[
+        float | None,
+        typer.Option(help="The largest possible weight of a held-out row, if rows have weights."),
+    ] = None,
+    outcomes: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Columns of observed values of custom('visit'): visit=seen_visit_*; or visit=known."
+        ),
+    ] = None,
+    min_cell: Annotated[
+        int | None,
+        typer.Option(
+            help="Hide rates and counts of groups with fewer rows; 0 hides none.", min=0, show_default="10"
+        ),
+    ] = None,
+    title: Annotated[
+        str | None, typer.Option(help="The title of the report.", show_default="Policy report")
+    ] = None,
+    owner: Annotated[str | None, typer.Option(help="The owner of the policy, for the report.")] = None,
+    model_version: Annotated[
+        str | None, typer.Option(help="The version of the model that gave the scores, for the report.")
+    ] = None,
+    margin: Annotated[
+        str | None,
+        typer.Option(
+            help="Tighten each rule by this many standard errors, for new rows. 'auto': all rules hold on "
+            "new rows with about 95 %, the default of ConstrainedClassifier.",
+            show_default="0",
+        ),
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            help="The key of the random draws; by default the policy's hash. Keep one over releases."
+        ),
+    ] = None,
+    key_file: Annotated[
+        Path | None, typer.Option(help="A file with a secret key, if people can choose their ids.")
+    ] = None,
+) -> None:
+    """Declare the options that several commands share, by name."""
+
+
+def _keep(context: Any, option: Any, value: Any) -> None:
+    """Keep the value of a shared option in the context of its command."""
+    if option.name in ("previous", "rules", "other_rules", "key_file") and value is not None:
+        value = Path(value)  # older versions of Typer convert it only for the function of a command
+    context.obj = context.obj or SimpleNamespace()
+    setattr(context.obj, option.name, value)
+
+
+def _make_shared() -> dict[str, Any]:
+    """Return the shared options by name."""
+    declared = typer.Typer(add_completion=False)
+    declared.command()(_declare)
+    shared: dict[str, Any] = {str(option.name): option for option in get_command(declared).params}
+    for option in shared.values():
+        option.expose_value, option.callback = False, _keep
+    return shared
+
+
+_SHARED = _make_shared()
+
+
+def state_columns(given: Any) -> dict[str, Any]:
+    """Return the columns by role, as the shared options of a command state them."""
+    options: dict[str, Any] = vars(given)
     for name in ("scores", "positive", "classes", "label", "weight", "propensity_weights", "id_column"):
-        if given.get(name) == "":
+        if options.get(name) == "":
             raise OptionError(f"--{name.replace('_', '-')} is empty")
-    scores = (given.get("scores") or "").split(",")
+    scores = (options.get("scores") or "").split(",")
     stated = {
         "probabilities": scores if len(scores) > 1 else scores[0],
-        "positive": given.get("positive"),
-        "classes": parse_values(given["classes"].split(",")) if given.get("classes") else None,
-        "groups": parse_pairs(given.get("group"), "--group"),
-        "group_probabilities": parse_pairs(given.get("group_probabilities"), "--group-probabilities"),
-        "true_groups": parse_pairs(given.get("true_group"), "--true-group"),
-        "references": parse_pairs(given.get("reference"), "--reference"),
-        "id": given.get("id_column"),
-        **{name: given.get(name) for name in ("label", "weight", "propensity_weights", "normalize")},
+        "classes": parse_values(options["classes"].split(",")) if options.get("classes") else None,
+        "groups": parse_pairs(options.get("group"), "--group"),
+        "group_probabilities": parse_pairs(options.get("group_probabilities"), "--group-probabilities"),
+        "true_groups": parse_pairs(options.get("true_group"), "--true-group"),
+        "references": parse_pairs(options.get("reference"), "--reference"),
+        "id": options.get("id_column"),
+        **{n: options.get(n) for n in ("positive", "label", "weight", "propensity_weights", "normalize")},
     }
     if both := stated["groups"].keys() & stated["group_probabilities"]:
         raise OptionError(f"{min(both)} is either known, --group, or not, --group-probabilities")
@@ -205,10 +257,9 @@ def refuse_idle(without: str, **options: Any) -> None:
     refuse(f"has no effect without {without}", **options)
 
 
-def refuse_idle_tests(context: typer.Context, without: str) -> None:
+def refuse_idle_tests(given: Any, without: str) -> None:
     """Raise an error if an option of tests on held-out rows was given, and no held-out rows."""
-    names = ("confidence", "limit", "outcomes", "largest_weight")
-    refuse_idle(without, **{name: context.params.get(name) for name in names})
+    refuse_idle(without, **{name: getattr(given, name) for name in TESTS})
 
 
 def keep_given(**options: Any) -> dict[str, Any]:
@@ -225,21 +276,19 @@ def check_confidence(confidence: float | None) -> float:
 
 def parse_margin(text: str | None) -> dict[str, Any]:
     """Return the option `margin` of a solve, a number of standard errors or "auto", if it was given."""
-    from bylaw._base.validation import check_margin
-
     if text is None or text == "auto":
         return keep_given(margin=text)
     try:
-        margin = float(text)
+        return {"margin": float(text)}
     except ValueError:
         raise OptionError(f"--margin must be a number of standard errors or 'auto', got {text!r}") from None
-    return {"margin": check_margin(margin)}
 
 
-def make_reading(sample: int | None, seed: int | None) -> Reading:
+def make_reading(given: Any) -> Reading:
     """Return how a command reads tables that it can sample."""
     from bylaw.cli.tables import Reading
 
+    sample, seed = given.sample, given.seed
     if sample is None:
         refuse_idle("--sample", seed=seed)
     elif sample < 1:
@@ -249,8 +298,9 @@ def make_reading(sample: int | None, seed: int | None) -> Reading:
     return Reading("use a random sample of them: --sample 1000000", sample, seed or 0)
 
 
-def read_key(key: str | None, path: Path | None) -> str | None:
+def read_key(given: Any) -> str | None:
     """Return the key of random draws as it was given, or from a file without the end of its last line."""
+    key, path = given.key, given.key_file
     if path is None:
         return key
     if key is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,33 +13,33 @@ from bylaw._base.validation import check_choice, check_margin, check_positive
 from bylaw.errors import OptionError, RuleError, RuleSyntaxError
 from bylaw.language.parser import parse
 from bylaw.language.problem import Problem
-from bylaw.rows.column_roles import ROLES
+from bylaw.rows.columns import ROLES
 
 SOLVING = ("solver", "beta", "tol", "margin", "calibrate", "deterministic")
 _TOP = ("minimize", "rules", "decisions", "reject", "columns", "solve")
-_ADMITTED = {  # the values of keys, in words and as types; of others, text
-    "rules": ("text, or a list of texts", (str, list)),
-    "decisions": ("text, or a list of labels and options", (str, list)),
-    "reject": ("text or a whole number", (str, int)),
-    "columns": ("a table, [columns]", (dict,)),
-    "solve": ("a table, [solve]", (dict,)),
-    "probabilities": ("text, or a list of texts", (str, list)),
-    "positive": ("a class", (str, int, float, bool)),
-    "classes": ("a list", (list,)),
-    "groups": ("text, a list of texts, or a table", (str, list, dict)),
-    "group_probabilities": ("a table of columns", (dict,)),
-    "true_groups": ("text, a list of texts, or a table", (str, list, dict)),
-    "joint": ("a table of columns", (dict,)),
-    "references": ("a table of columns", (dict,)),
-    "costs": ("a table of columns", (dict,)),
-    "normalize": ("true or false", (bool,)),
-    "beta": ("a number, 'auto' or 'paper'", (int, float, str)),
-    "tol": ("a number", (int, float)),
-    "margin": ("a number or 'auto'", (int, float, str)),
-    "deterministic": ("true or false", (bool,)),
+# The values of keys: in words, as types, and how deep their lists and tables hold text, with 0 for any
+# values. Other keys have text.
+_ADMITTED: dict[str, tuple[str, tuple[type, ...], int]] = {
+    "rules": ("text, or a list of texts", (str, list), 1),
+    "decisions": ("text, or a list of labels and options", (str, list), 0),
+    "reject": ("text or a whole number", (str, int), 0),
+    "columns": ("a table, [columns]", (dict,), 0),
+    "solve": ("a table, [solve]", (dict,), 0),
+    "probabilities": ("text, or a list of texts", (str, list), 1),
+    "positive": ("a class", (str, int, float, bool), 0),
+    "classes": ("a list", (list,), 0),
+    "groups": ("text, a list of texts, or a table", (str, list, dict), 1),
+    "group_probabilities": ("a table of columns", (dict,), 2),
+    "true_groups": ("text, a list of texts, or a table", (str, list, dict), 1),
+    "joint": ("a table of columns", (dict,), 3),
+    "references": ("a table of columns", (dict,), 2),
+    "costs": ("a table of columns", (dict,), 2),
+    "normalize": ("true or false", (bool,), 0),
+    "beta": ("a number, 'auto' or 'paper'", (int, float, str), 0),
+    "tol": ("a number", (int, float), 0),
+    "margin": ("a number or 'auto'", (int, float, str), 0),
+    "deterministic": ("true or false", (bool,), 0),
 }
-_HOLDS_ANYTHING = ("columns", "solve", "classes", "decisions")
-_DEPTH = {"references": 2, "costs": 2, "group_probabilities": 2, "joint": 3}  # of lists and tables of columns
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class RulesFile:
         _check_keys(columns, ROLES, f"{path}, [columns]")
         _check_keys(solving, SOLVING, f"{path}, [solve]")
         try:
-            _check_solving(solving)
+            check_solving(solving)
         except OptionError as problem:
             problem.add_place(f"{path}, [solve]")
             raise
@@ -92,67 +92,49 @@ def read_rules(path: Path | None, rule: Sequence[str] | None, minimize: str | No
             "no rules are given: add --rules FILE or --rule 'rejected() <= 0.1'; see `bylaw rules`"
         )
     file = RulesFile.read(path) if path else RulesFile(Problem("error()"))
-    if rule or minimize:
-        own = file.problem
-        rules = [*own.rules, *(rule or ())]
-        file = replace(
-            file, problem=Problem(minimize or own.minimize, rules, None, own.decisions, own.reject)
-        )
-    return file
+    if not (rule or minimize):
+        return file
+    own, rules = file.problem, [*file.problem.rules, *(rule or ())]
+    return replace(file, problem=Problem(minimize or own.minimize, rules, None, own.decisions, own.reject))
 
 
-def read_other_rules(path: Path | None, rule: Sequence[str] | None) -> RulesFile | None:
-    """Return the rules to test instead of the policy's own, if any are given."""
-    if not (path or rule):
-        return None
-    others = read_rules(path, rule, None)
-    if not others.problem.rules:
-        raise OptionError(f"{path} has no rules to test")
-    return others
-
-
-def _check_solving(solving: Mapping[str, Any]) -> None:
+def check_solving(solving: Mapping[str, Any]) -> None:
     """Raise an error about options of the solve, before any rows are read."""
-    if "solver" in solving:
-        from bylaw.fitting.solve import SOLVERS
+    from bylaw.calibration.calibration import CHOICES
+    from bylaw.fitting.solve import SOLVERS
 
-        check_choice(solving["solver"], "solver", SOLVERS)
-    if "calibrate" in solving:
-        from bylaw.calibration.calibration import CHOICES
-
-        check_choice(solving["calibrate"], "calibrate", CHOICES)
-    if isinstance(beta := solving.get("beta", 1.0), str):
-        check_choice(beta, "beta", ("auto", "paper"))
-    else:
-        check_positive(beta, "beta")
-    if isinstance(margin := solving.get("margin", 0.0), str):
-        check_choice(margin, "margin", ("auto",))
-    else:
-        check_margin(margin)
-    check_positive(solving.get("tol", 1.0), "tol")
+    for name, value in solving.items():
+        words: dict[str, Collection[Any]] = {"beta": ("auto", "paper"), "margin": ("auto",)}
+        words |= {"solver": SOLVERS, "calibrate": CHOICES}
+        if isinstance(value, str) and name in words:
+            check_choice(value, name, words[name])
+        elif name in ("beta", "tol"):
+            check_positive(value, name)
+        elif name == "margin":
+            check_margin(value)
 
 
 def _parse_rule(rule: Any, text: str, path: Path) -> Any:
     """Return a rule, or raise an error with its place in the file."""
+
+    def find_line(wanted: str) -> int:
+        """Return the number of the first line with this text, or 0."""
+        return next((i for i, line in enumerate(text.splitlines(), 1) if wanted and wanted in line), 0)
+
     try:
         return parse(rule)
     except RuleSyntaxError as problem:
         # The line of the rule that is wrong, found in the file: its first line if quotes are escaped there.
         lines = problem.text.splitlines() or [""]
         wrong = lines[min(problem.line, len(lines)) - 1]
-        line = _find_line(wrong, text) or 1
+        line = find_line(wrong) or 1
         begin = max(text.splitlines()[line - 1].find(wrong), 0) if text else 0
         message = f"{path}, line {line}: {problem.message}"
         raise RuleSyntaxError(message, text, line, begin + problem.column) from None
     except RuleError as problem:
-        line = _find_line(str(rule), text)
+        line = find_line(str(rule))
         problem.add_place(f"{path}, line {line}" if line else path)
         raise
-
-
-def _find_line(wanted: str, text: str) -> int:
-    """Return the number of the first line with this text, or 0."""
-    return next((i for i, line in enumerate(text.splitlines(), 1) if wanted and wanted in line), 0)
 
 
 def _check_keys(content: Mapping[str, Any], known: Iterable[str], place: str) -> None:
@@ -161,18 +143,18 @@ def _check_keys(content: Mapping[str, Any], known: Iterable[str], place: str) ->
             near = difflib.get_close_matches(key, list(known), n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"the keys are {', '.join(known)}"
             raise OptionError(f"{place}: unknown key {key!r}; {hint}")
-        words, types = _ADMITTED.get(key, ("text", (str,)))
-        holds_texts = isinstance(value, list | dict) and key not in _HOLDS_ANYTHING
+        words, types, depth = _ADMITTED.get(key, ("text", (str,), 0))
         if (
             not isinstance(value, types)
             or (isinstance(value, bool) and bool not in types)
-            or (holds_texts and not _holds_texts(value, _DEPTH.get(key, 1)))
+            or (depth and not _holds_texts(value, depth))
         ):
             raise OptionError(f"{place}: {key} must be {words}, got {value!r}")
 
 
 def _holds_texts(value: Any, depth: int) -> bool:
-    """Return whether lists and tables, nested to some depth, hold text only."""
-    inside = value.values() if isinstance(value, dict) else value
-    nested = [item for item in inside if not isinstance(item, str)]
-    return all(depth > 1 and isinstance(v, list | dict) and _holds_texts(v, depth - 1) for v in nested)
+    """Return whether a value is text, or lists and tables of text that are nested to some depth."""
+    if isinstance(value, list | dict) and depth:
+        parts = value.values() if isinstance(value, dict) else value
+        return all(_holds_texts(part, depth - 1) for part in parts)
+    return isinstance(value, str)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from bylaw._base.typing import Floats
-from bylaw.engines.database import PULL, Database
+from bylaw.engines.engine import PULL, ROUNDING, Database
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.program.blocks import Layout
 from bylaw.program.dual import (
@@ -50,7 +50,6 @@ from bylaw.scoring import (
 )
 
 SAMPLE_ROWS = 2**18  # in a temporary table, for the first stages of a solve
-_ROUNDING = 1e-9  # relative, of sums of weights
 _DECIDED = 1 - 1e-9  # rows with a decision this probable add nothing to the curvature
 _FEW_PLACES = 10  # so few products cost less than another look at the undecided rows
 Watch = Callable[[], AbstractContextManager[None]]  # around each statement that looks at all rows
@@ -107,11 +106,6 @@ class Sheet:
         """The places that rules touch."""
         return self.localize(self.form.couplings.indices)
 
-    @property
-    def all_places(self) -> Support:
-        """The places that rules or the objective touch."""
-        return self.localize(np.concatenate([self.form.couplings.indices, np.flatnonzero(self.form.base)]))
-
 
 class Sum(NamedTuple):
     """A vector to sum over all rows of each cell, or over the rows that meet a condition."""
@@ -120,20 +114,15 @@ class Sum(NamedTuple):
     only: Vector | None = None
 
 
-class Plan(NamedTuple):
-    """What a pass asks a database for."""
-
-    sums: list[Sum]
-    read: Callable[..., Any]  # the result of the pass, of an array (C, width) for each sum
+# The sums of a pass, and a function that makes its result of them, with an array (C, width) for each sum.
+Plan = tuple[list[Sum], Callable[..., Any]]
 
 
 @singledispatch
 def plan_pass(wanted: Any, sheet: Sheet) -> Plan:
-    """Return what a pass asks a database for."""
+    """Return the sums that a pass needs from a database, and a function that makes its result of them."""
     if wanted is sum_features:
-        return Plan(
-            [Sum(sheet.weigh(sheet.columns))], lambda sums: sheet.layout.gather(sums[:, :, None])[:, 0]
-        )
+        return [Sum(sheet.weigh(sheet.columns))], lambda sums: sheet.layout.gather(sums[:, :, None])[:, 0]
     raise OptionError(
         f"{getattr(wanted, '__name__', type(wanted).__name__)} needs the rows themselves; {PULL}"
     )
@@ -144,20 +133,24 @@ def _(wanted: TallyPass, sheet: Sheet) -> Plan:
     scores = sheet.compute_scores(wanted.beta * wanted.score_matrix).named("score")
     chances, potential = normalize(scores, exclusive=wanted.space.exclusive)
     chances = chances.named("chance")
-    places = sheet.all_places if wanted.chosen is None else sheet.rule_places
+    places = sheet.rule_places
+    if wanted.chosen is None:  # the places that the objective touches, too
+        touched = [sheet.form.couplings.indices, np.flatnonzero(sheet.form.base)]
+        places = sheet.localize(np.concatenate(touched))
     moments = sheet.spread(places, chances)
     sums = [Sum(sheet.weigh(part)) for part in (constant(1.0), potential, moments)]
-    curve = None
+    products, read_curvature = [], None
     if wanted.support is not None:
-        curve = _plan_curvature(wanted.support, chances, sheet, exclusive=wanted.space.exclusive)
-        sums += curve.sums
+        products, read_curvature = _plan_curvature(
+            wanted.support, chances, sheet, exclusive=wanted.space.exclusive
+        )
 
     def read_tally(mass: Floats, energy: Floats, moments: Floats, *curved: Floats) -> Tally:
-        curvature = None if curve is None else wanted.beta * curve.read(*curved)
+        curvature = None if read_curvature is None else wanted.beta * read_curvature(*curved)
         total = float(mass.sum()), float(energy.sum()) / wanted.beta
         return Tally(*total, sheet.gather(moments, places), curvature)
 
-    return Plan(sums, read_tally)
+    return [*sums, *products], read_tally
 
 
 def _plan_curvature(support: Support, chances: Vector, sheet: Sheet, *, exclusive: bool) -> Plan:
@@ -184,7 +177,7 @@ def _plan_curvature(support: Support, chances: Vector, sheet: Sheet, *, exclusiv
             found[:, low, high] -= part[:, places]
         return found + np.tril(found, -1).transpose(0, 2, 1)
 
-    return Plan(sums, read_curvature)
+    return sums, read_curvature
 
 
 def _multiply_pairs(
@@ -203,10 +196,10 @@ def _(wanted: LossRangePass, sheet: Sheet) -> Plan:
     losses = sheet.compute_scores(wanted.base).named("loss")
     if wanted.space.exclusive:
         extremes = losses.least(), losses.greatest()
-    else:  # of sets, the labels that add to the loss
+    else:  # a set holds the labels that lower, or raise, the loss
         extremes = tuple(apply(order, losses, 0.0).sum() for order in ("min", "max"))
     sums = [Sum(sheet.weigh(extreme)) for extreme in extremes]
-    return Plan(sums, lambda *found: np.array([part.sum() for part in found]))
+    return sums, lambda *found: np.array([part.sum() for part in found])
 
 
 @plan_pass.register
@@ -221,7 +214,7 @@ def _(wanted: ResponsePass, sheet: Sheet) -> Plan:
         chosen = losses < 0.0
     taken = case((chosen, 1.0), otherwise=0.0)
     moments = Sum(sheet.weigh(sheet.spread(places, taken)))
-    return Plan([moments], lambda found: sheet.gather(found, places))
+    return [moments], lambda found: sheet.gather(found, places)
 
 
 @plan_pass.register
@@ -235,7 +228,7 @@ def _(wanted: NormPass, sheet: Sheet) -> Plan:
         norm = apply("sqrt", apply("max", squares, 0.0)).sum() + math.sqrt(bounds)
     norm = norm.named("norm")
     sums = [Sum(sheet.weigh(norm)), Sum(sheet.weigh(norm * norm)), Sum(sheet.weigh(norm * norm, 2))]
-    return Plan(sums, lambda *found: np.array([part.sum() for part in found]))
+    return sums, lambda *found: np.array([part.sum() for part in found])
 
 
 def _compute_squares(form: LinearForm, sheet: Sheet) -> Vector:
@@ -260,7 +253,7 @@ def _compute_squares(form: LinearForm, sheet: Sheet) -> Vector:
 
 @plan_pass.register
 def _(wanted: ExcessPass, sheet: Sheet) -> Plan:
-    """Plan the squares of rules' costs: they are quadratic in the parts phi pi, and so are their sums."""
+    # The squares of the costs of rules are quadratic in the parts phi pi, and so are their sums.
     form, layout = wanted.form, sheet.layout
     scores = sheet.compute_scores(wanted.beta * form.score_matrix(wanted.multipliers)).named("score")
     chances, potential = normalize(scores, exclusive=form.action_space.exclusive)
@@ -288,7 +281,7 @@ def _(wanted: ExcessPass, sheet: Sheet) -> Plan:
             squares=squares - 2 * bounds * scales + bounds**2 * squared,
         )
 
-    return Plan([Sum(sheet.weigh(vector, power)) for vector, power in weighed], read_excesses)
+    return [Sum(sheet.weigh(vector, power)) for vector, power in weighed], read_excesses
 
 
 def select_columns(
@@ -296,19 +289,16 @@ def select_columns(
 ) -> tuple[str, Sheet]:
     """Return a SELECT of the cell, the weight and the columns of all rows that have a weight; and the sheet
     that these make."""
-    features, weighted = (
-        Features(replace(form.feature_map, features=layout.columns), columns),
-        columns.weights,
-    )
+    features = Features(replace(form.feature_map, features=layout.columns), columns)
+    weighted = columns.weights is not None
     cell = constant(0)
     for name, count in zip(layout.cells.names, layout.cells.shape, strict=True):
         given, values = features.given[Cell("groups", name)], evidence.known_groups[name].values
         code = case(*((given.is_in([value]), constant(i)) for i, value in enumerate(values)), otherwise=None)
         cell = cell * constant(count) + code
-    results = {
-        "cell": cell.named("cell"),
-        **({} if weighted is None else {"weight": read("weight").named("weight")}),
-    }
+    results = {"cell": cell.named("cell")}
+    if weighted:
+        results["weight"] = read("weight").named("weight")
     shared = []
     for d, feature in enumerate(layout.columns):
         product = features.compute(feature)
@@ -319,8 +309,8 @@ def select_columns(
     printer = SqlPrinter(database.dialect, features)
     texts, source = printer.nest(results.values(), database.relation)
     selected = ", ".join(f"{text} AS {name}" for text, name in zip(texts, results, strict=True))
-    chosen = "" if weighted is None else " WHERE weight > 0"
-    return f"SELECT {selected} FROM {source}{chosen}", Sheet(form, layout, join(shared), weighted is not None)
+    chosen = " WHERE weight > 0" if weighted else ""
+    return f"SELECT {selected} FROM {source}{chosen}", Sheet(form, layout, join(shared), weighted)
 
 
 @dataclass(frozen=True, eq=False)
@@ -351,19 +341,38 @@ class SummedRows:
 
     def total(self, *passes: Pass) -> list[Any]:
         """Return the sums of passes; the last tally is kept, as its rates are asked for once more."""
-        if len(passes) == 1 and isinstance(wanted := passes[0], TallyPass):
-            if not (self.last and _covers(self.last["of"], wanted)):
-                self.last.update(of=wanted, found=self._ask(passes)[0])
-            return [self.last["found"]]
-        return self._ask(passes)
+        wanted: Pass | None = passes[0] if len(passes) == 1 else None
+        if not isinstance(wanted, TallyPass):
+            return self._ask(passes)
+        known: TallyPass | None = self.last.get("of")
+        if (
+            known is None
+            or known.beta != wanted.beta
+            or not np.array_equal(known.score_matrix, wanted.score_matrix)
+            or (wanted.support is not None and known.support is None)
+            or (wanted.chosen is None and known.chosen is not None)
+        ):
+            self.last.update(of=wanted, found=self._ask(passes)[0])
+        return [self.last["found"]]
 
     def _ask(self, passes: tuple[Pass, ...]) -> list[Any]:
         plans, one = [plan_pass(wanted, self.sheet) for wanted in passes], constant(1.0)
-        sums = [Sum(one), Sum(self.sheet.weigh(one)), *(part for plan in plans for part in plan.sums)]
+        sums = [Sum(one), Sum(self.sheet.weigh(one)), *(part for wanted, _ in plans for part in wanted)]
         texts, selects, keys = dict[Sum, list[str]](), [], []
         for i, only in enumerate(dict.fromkeys(part.only for part in sums)):
+            # Write the sums over all rows, or over the rows that meet one condition.
             together = [part for part in sums if part.only is only]
-            written, source = self._write(together, only)
+            vectors = [
+                self.sheet.cell,
+                *(part.vector for part in together),
+                *([] if only is None else [only]),
+            ]
+            printer = SqlPrinter(self.database.dialect)
+            entries, source = printer.nest(vectors, f"({self.select}) AS bylaw_columns")
+            if only is not None:
+                source = f"{source} WHERE {entries.pop()}"
+            terms = map(printer.sum_up, entries[1:])
+            written = [[next(terms) for _ in range(part.vector.width)] for part in together]
             texts.update(zip(together, written, strict=True))
             keys.append(list(dict.fromkeys((only, text) for part in written for text in part)))
             # The sums come as arrays: there may be more of them than an answer can have columns.
@@ -379,31 +388,19 @@ class SummedRows:
                     found[key][int(cell)] = float(value or 0)
         columns = [[found[part.only, text] for text in texts[part]] for part in sums]
         count, mass, *answers = (np.array(part).reshape(len(part), n_cells).T for part in columns)
-        self._check(float(count.sum()), float(mass.sum()))
-        remaining = iter(answers)
-        return [plan.read(*(next(remaining) for _ in plan.sums)) for plan in plans]
-
-    def _write(self, sums: list[Sum], only: Vector | None) -> tuple[list[list[str]], str]:
-        """Write sums over the rows that meet a condition, and these rows."""
-        vectors = [self.sheet.cell, *(part.vector for part in sums), *([] if only is None else [only])]
-        printer = SqlPrinter(self.database.dialect)
-        texts, source = printer.nest(vectors, f"({self.select}) AS bylaw_columns")
-        if only is not None:
-            source = f"{source} WHERE {texts.pop()}"
-        terms = map(printer.sum_up, texts[1:])
-        return [[next(terms) for _ in range(part.vector.width)] for part in sums], source
-
-    def _check(self, count: float, mass: float) -> None:
-        """Raise an `EvidenceError` if the table has other rows than before."""
-        if count != self.n_rows or not math.isclose(mass, self.mass, rel_tol=_ROUNDING):
+        if count.sum() != self.n_rows or not math.isclose(mass.sum(), self.mass, rel_tol=ROUNDING):
             raise EvidenceError(
                 f"{self.database} was changed while its rows were read; nothing was fitted. Start again"
             )
+        remaining = iter(answers)
+        return [make(*(next(remaining) for _ in wanted)) for wanted, make in plans]
 
     @contextmanager
     def sampling(self) -> Iterator[Callable[[int], SummedRows]]:
-        """Make temporary tables: one of many rows, which a pass over all of them fills, and smaller ones of
-        it."""
+        """Give a function that samples about so many rows into a temporary table.
+
+        The first table is large, and filled by a pass over all rows; the others are samples of it.
+        """
         made: dict[float, SummedRows] = {}
 
         def take(rows: int) -> SummedRows:
@@ -431,10 +428,3 @@ class SummedRows:
         ((n_rows, found),) = self.database.ask(f"SELECT COUNT(*), {mass} FROM {name}")
         sample = replace(self, select=f"SELECT * FROM {name}", table=name, watch=nullcontext, last={})
         return replace(sample, n_rows=int(n_rows), mass=float(found or 0))
-
-
-def _covers(known: TallyPass, wanted: TallyPass) -> bool:
-    """Return whether a tally has all that another pass asks for."""
-    same = known.beta == wanted.beta and np.array_equal(known.score_matrix, wanted.score_matrix)
-    curved = wanted.support is None or known.support is not None
-    return same and curved and (known.chosen is None or wanted.chosen is not None)

@@ -9,59 +9,45 @@ from typing import Any
 
 import duckdb
 
-from bylaw.engines.database import Database, write_table
-from bylaw.engines.databases import DatabaseScan
-from bylaw.engines.engine import Task
-from bylaw.engines.reading import BatchReader
-from bylaw.engines.scan import Scan
+from bylaw.engines.engine import Database, Task
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.rows.columns import Columns
+from bylaw.rows.table_files import BATCH_ROWS
 from bylaw.scoring import DIALECTS
 
-_VIEW = "bylaw_relation"  # what statements call a relation
-_BATCH = 2**17  # rows that are pulled at a time
-_SEED = 7
+_VIEW = "bylaw_relation"  # the name of a relation in statements
 _TRANSACTION = "SELECT txid_current()"  # its number
 
 
 def open_source(source: Any, columns: Columns, table: str | None) -> DuckTable:
-    """A relation; or a connection and a table, a view, or a call such as read_parquet('...')."""
-    reads = tuple(BatchReader(columns).names)
+    """Return the engine of a relation; or of a connection and a table, a view, or a call such as
+    read_parquet('...')."""
     if isinstance(source, duckdb.DuckDBPyRelation):
         if table is not None:
-            raise OptionError("table= goes with a connection; a DuckDB relation needs none")
-        return DuckTable("the relation", source, reads)
-    if table is None:
-        raise OptionError("scan(connection, columns, table=...) needs the name of the table")
-    text = table if "(" in table else write_table(table, DuckTable.dialect)
+            raise OptionError("table= names a table of a connection; a DuckDB relation needs none")
+        return DuckTable("the relation", source, columns.names)
+    text = table if table is not None and "(" in table else DuckTable.write_table(table)
     try:
-        return DuckTable(table, source.sql(f"SELECT * FROM {text}"), reads, source, text)
+        return DuckTable(str(table), source.sql(f"SELECT * FROM {text}"), columns.names, source, text)
     except duckdb.Error as problem:
         raise EvidenceError(f"DuckDB cannot read {table}: {problem}") from None
 
 
 @dataclass(frozen=True)
 class DuckTable(Database):
-    """What a connection reads; or a relation, which statements see as a view that exists while they run."""
+    """A table that a connection reads; or a relation, which statements see as a temporary view."""
 
     title: str
     rows: Any  # a relation
-    reads: tuple[str, ...]  # the columns whose values count
+    reads: Sequence[str]  # the columns whose values count
     connection: Any = None
-    source: str = _VIEW  # after FROM
+    relation: str = _VIEW
     states: list[Any] = field(default_factory=list, repr=False, compare=False)  # checksum of the first walk
 
     dialect = DIALECTS["duckdb"]
 
     def __str__(self) -> str:
         return self.title
-
-    def keep_rows(self, scanned: Scan) -> DatabaseScan:
-        return DatabaseScan.of(scanned)
-
-    @property
-    def relation(self) -> str:
-        return self.source
 
     @property
     def names(self) -> list[str]:
@@ -82,8 +68,8 @@ class DuckTable(Database):
             self.ask(statement)
 
     def begin(self) -> bool:
-        # Outside of a transaction, each statement is one of its own. To begin another within that of the
-        # caller, whose statements all see the same rows of tables, would make DuckDB give up the caller's.
+        # Outside of a transaction, each statement is a transaction and has its own number. Within one of the
+        # caller, statements see the same rows of tables, and to begin another would end the caller's.
         if self.connection is None or self.ask(_TRANSACTION) == self.ask(_TRANSACTION):
             return False
         self.ask("BEGIN TRANSACTION")
@@ -97,9 +83,8 @@ class DuckTable(Database):
                 self.ask("ROLLBACK")
 
     def sum_up(self) -> Any:
-        """Also within a transaction: views may read files."""
-        values = ", ".join(map(self.dialect.quote_name, self.reads))
-        return self.ask(f"SELECT COUNT(*), SUM(hash({values})) FROM {self.relation}")
+        # Also within a transaction: views may read files.
+        return self.ask(f"SELECT COUNT(*), SUM(hash({self.list_columns(self.reads)})) FROM {self.relation}")
 
     def check(self) -> None:
         """Compare the rows that are pulled with those of the first walk."""
@@ -109,9 +94,7 @@ class DuckTable(Database):
             self.states.append(self.sum_up())
 
     def thin(self, select: str, share: float) -> str:
-        return f"SELECT * FROM ({select}) AS whole USING SAMPLE {100 * share} PERCENT (bernoulli, {_SEED})"
+        return f"SELECT * FROM ({select}) AS whole USING SAMPLE {100 * share} PERCENT (bernoulli, 7)"
 
     def run(self, task: Task, columns: Sequence[str]) -> Iterator[Any]:
-        quoted = ", ".join(map(self.dialect.quote_name, columns))
-        reader = self.rows.project(quoted).to_arrow_reader(_BATCH)
-        yield task(0, iter(reader))
+        yield task(0, iter(self.rows.project(self.list_columns(columns)).to_arrow_reader(BATCH_ROWS)))

@@ -1,8 +1,8 @@
-"""Polars LazyFrames: the query runs in Polars' streaming engine, and its rows pass by in batches."""
+"""Polars LazyFrames: the query runs in Polars' streaming engine, and its rows are read in batches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -12,8 +12,8 @@ import polars
 import polars.selectors
 import pyarrow
 
+from bylaw.engines._workers import Outcome, receive, run_on_worker
 from bylaw.engines.engine import Engine, RowMap, Task
-from bylaw.engines.outcomes import Outcome, RemoteTask, receive
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.rows.columns import Columns
 
@@ -23,9 +23,7 @@ _REMEDY = "Write the rows to Parquet and scan that"
 
 
 def open_source(source: Any, columns: Columns, table: str | None) -> Engine:
-    """A LazyFrame."""
-    if table is not None:
-        raise OptionError("table= names a table of a database; a LazyFrame needs none")
+    """Return the engine of a LazyFrame."""
     if not isinstance(source, polars.LazyFrame):
         raise OptionError(
             f"of Polars, scan() takes a LazyFrame, not {type(source).__name__}; rows in memory are passed as "
@@ -36,8 +34,10 @@ def open_source(source: Any, columns: Columns, table: str | None) -> Engine:
 
 @dataclass(frozen=True)
 class PolarsFrame(Engine):
-    """The rows of a query in their order, about a million per partition. The query runs anew in each walk,
-    and once more to count its rows."""
+    """The rows of a query in their order, about a million per partition.
+
+    The query runs anew in each walk, and once more to count its rows.
+    """
 
     frame: polars.LazyFrame
     counts: dict[Any, float] = field(default_factory=dict, repr=False, compare=False)
@@ -49,12 +49,8 @@ class PolarsFrame(Engine):
     def names(self) -> list[str]:
         return self.frame.collect_schema().names()
 
-    @property
-    def n_rows(self) -> int:
-        return self._n_rows
-
     @cached_property
-    def _n_rows(self) -> int:
+    def n_rows(self) -> int:  # type: ignore[override]
         return self.frame.select(polars.len()).collect(engine="streaming").item()
 
     @property
@@ -62,44 +58,43 @@ class PolarsFrame(Engine):
         return -(-self.n_rows // (_BATCH_ROWS * _PARTITION_BATCHES))
 
     def run(self, task: Task, columns: Sequence[str]) -> Iterator[Any]:
-        """In this process, one partition after the other, while Polars reads ahead."""
+        """Run a task in this process, on one partition after the other, while Polars reads ahead."""
         try:
-            yield from receive(self._run(RemoteTask(task), columns), self.counts, _REMEDY)
+            yield from receive(self._run(task, columns), self.counts, _REMEDY)
         except polars.exceptions.PolarsError as problem:
             raise EvidenceError(
                 f"the query failed: {problem}. Run it by itself; if its files changed while they were read, "
                 f"start again. {_REMEDY}"
             ) from None
 
-    def _run(self, task: RemoteTask, columns: Sequence[str]) -> Iterator[Outcome]:
+    def _run(self, task: Task, columns: Sequence[str]) -> Iterator[Outcome]:
         # In order and in batches of one size, so that sums are the same to the last bit.
         frames = self._select(columns).collect_batches(
             chunk_size=_BATCH_ROWS, maintain_order=True, lazy=True, engine="streaming"
         )
         for i in range(self.n_partitions):
-            yield task(i, _as_batches(islice(frames, _PARTITION_BATCHES)))
+            yield run_on_worker(task, i, _as_batches(islice(frames, _PARTITION_BATCHES)))
         if next(frames, None) is not None:
             raise EvidenceError(f"the query had {self.n_rows:,} rows at first, and now has more. {_REMEDY}")
 
     def map(self, rows: RowMap) -> polars.LazyFrame:
-        """A LazyFrame, which streams if it is collected or written by the streaming engine."""
+        """Return a LazyFrame, which streams if it is collected or written by the streaming engine."""
+
+        def answer(frame: polars.DataFrame) -> polars.DataFrame:
+            schema = rows.make_schema(frame.clear().to_arrow().schema)
+            answers = [rows(batch) for batch in _as_batches([frame]) if len(batch)]
+            found = polars.from_arrow(pyarrow.Table.from_batches(answers, schema))
+            assert isinstance(found, polars.DataFrame)
+            return found
+
         chosen = self._select(rows.reads)
-        empty = polars.DataFrame(schema=chosen.collect_schema())
-        schema = _map_frame(empty, rows).schema
-        return chosen.map_batches(lambda frame: _map_frame(frame, rows), schema=schema, streamable=True)
+        schema = answer(polars.DataFrame(schema=chosen.collect_schema())).schema
+        return chosen.map_batches(answer, schema=schema, streamable=True)
 
     def _select(self, columns: Sequence[str]) -> polars.LazyFrame:
         return self.frame.select(polars.selectors.by_name(*columns))
 
 
-def _as_batches(frames: Iterator[polars.DataFrame]) -> Iterator[pyarrow.RecordBatch]:
+def _as_batches(frames: Iterable[polars.DataFrame]) -> Iterator[pyarrow.RecordBatch]:
     for frame in frames:
         yield from frame.rechunk().to_arrow().to_batches()
-
-
-def _map_frame(frame: polars.DataFrame, rows: RowMap) -> polars.DataFrame:
-    schema = rows.make_schema(frame.clear().to_arrow().schema)
-    answers = [rows(batch) for batch in _as_batches(iter([frame])) if len(batch)]
-    found = polars.from_arrow(pyarrow.Table.from_batches(answers, schema))
-    assert isinstance(found, polars.DataFrame)
-    return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import psycopg
@@ -12,20 +11,13 @@ import pyarrow
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
-from bylaw.engines.database import PULL, Database, write_table
-from bylaw.engines.databases import DatabaseScan
-from bylaw.engines.engine import Task
-from bylaw.engines.reading import BatchReader
-from bylaw.engines.scan import Scan
+from bylaw.engines.engine import PULL, Database, Task
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.rows.columns import Columns
+from bylaw.rows.table_files import BATCH_ROWS
 from bylaw.scoring import DIALECTS
 
-_BATCH = 2**16  # rows that are pulled at a time
-_REPEATABLE = "ISOLATION LEVEL REPEATABLE READ"
-_LEVEL = f"{_REPEATABLE}, READ ONLY"  # where no temporary tables are made
 _NO_JIT = "SET LOCAL jit = off"  # to compile hundreds of sums takes longer than to compute them
-_SEED = "SELECT setseed(0.7)"  # of this session: the same sample every time
 _WRONG_TYPES = (
     psycopg.errors.InvalidTextRepresentation,
     psycopg.errors.CannotCoerce,
@@ -35,12 +27,10 @@ _TOO_MANY = (psycopg.errors.TooManyColumns, psycopg.errors.StatementTooComplex)
 
 
 def open_source(source: Any, columns: Columns, table: str | None) -> PostgresTable:
-    """A connection, and the name of a table or view."""
+    """Return the engine of a connection and the name of a table or view."""
     if not isinstance(source, psycopg.Connection):
         raise OptionError(f"scan() takes a psycopg.Connection, not {type(source).__name__}")
-    if table is None:
-        raise OptionError("scan(connection, columns, table=...) needs the name of the table")
-    found = PostgresTable(source, table, frozenset(columns.numbers), tuple(BatchReader(columns).names))
+    found = PostgresTable(source, str(table), PostgresTable.write_table(table), columns)
     try:
         found.names  # noqa: B018
     except psycopg.errors.Error as problem:
@@ -54,8 +44,8 @@ class PostgresTable(Database):
 
     connection: Any
     title: str
-    numbers: frozenset[str]  # columns that are pulled as floats
-    reads: tuple[str, ...]  # the columns whose values count
+    relation: str
+    columns: Columns  # whose values count
     snapshots: list[str] = field(default_factory=list, repr=False, compare=False)  # of the first walk
 
     dialect = DIALECTS["postgres"]
@@ -63,19 +53,8 @@ class PostgresTable(Database):
     def __str__(self) -> str:
         return self.title
 
-    def keep_rows(self, scanned: Scan) -> DatabaseScan:
-        return DatabaseScan.of(scanned)
-
-    @property
-    def relation(self) -> str:
-        return write_table(self.title, self.dialect)
-
     @property
     def names(self) -> list[str]:
-        return self._names
-
-    @cached_property
-    def _names(self) -> list[str]:
         with self.connection.transaction(), self._cursor() as cursor:
             cursor.execute(f"SELECT * FROM {self.relation} LIMIT 0", prepare=False)
             return [column.name for column in cursor.description]
@@ -83,11 +62,16 @@ class PostgresTable(Database):
     def _cursor(self, name: str = "") -> Any:
         return self.connection.cursor(name, row_factory=tuple_row)
 
-    def begin(self) -> bool:
-        if self.connection.info.transaction_status != TransactionStatus.IDLE:
+    @property
+    def _is_idle(self) -> bool:
+        return self.connection.info.transaction_status == TransactionStatus.IDLE
+
+    def begin(self, mode: str = "") -> bool:
+        if not self._is_idle:
             return False
-        with self._cursor() as cursor:  # elsewhere than with autocommit, psycopg itself begins
-            cursor.execute(f"{'BEGIN' if self.connection.autocommit else 'SET TRANSACTION'} {_REPEATABLE}")
+        with self._cursor() as cursor:  # without autocommit, psycopg itself begins
+            begin = "BEGIN" if self.connection.autocommit else "SET TRANSACTION"
+            cursor.execute(f"{begin} ISOLATION LEVEL REPEATABLE READ{mode}")
             cursor.execute(_NO_JIT)
         return True
 
@@ -102,12 +86,11 @@ class PostgresTable(Database):
         """Return a checksum within a transaction of the caller in which each statement sees the rows anew."""
         if self.ask("SELECT current_setting('transaction_isolation')") != [("read committed",)]:
             return None
-        values = ", ".join(map(self.dialect.quote_name, self.reads))
-        hashed = f"SUM(hashtextextended(ROW({values})::text, 0)::numeric)"
+        hashed = f"SUM(hashtextextended(ROW({self.list_columns(self.columns.names)})::text, 0)::numeric)"
         return self.ask(f"SELECT COUNT(*), {hashed} FROM {self.relation}")
 
     def ask(self, statement: str) -> list[tuple[Any, ...]]:
-        alone = self.connection.info.transaction_status == TransactionStatus.IDLE
+        alone = self._is_idle
         try:
             with self.connection.transaction(), self._cursor() as cursor:
                 if alone:
@@ -125,7 +108,7 @@ class PostgresTable(Database):
     def run_inside(self, statement: str) -> None:
         try:
             with self.connection.transaction(), self._cursor() as cursor:
-                cursor.execute(_SEED)
+                cursor.execute("SELECT setseed(0.7)")  # the same sample every time
                 cursor.execute(statement, prepare=False)
         except (psycopg.errors.InsufficientPrivilege, psycopg.errors.ReadOnlySqlTransaction) as problem:
             raise OptionError(
@@ -137,11 +120,9 @@ class PostgresTable(Database):
         return f"SELECT * FROM ({select}) AS whole WHERE random() < {share!r}"
 
     def check(self) -> None:
-        """All walks see the same snapshot: that of one transaction, which stays open."""
-        idle = self.connection.info.transaction_status == TransactionStatus.IDLE
+        # All walks see the same snapshot: that of one transaction, which stays open.
+        self.begin(", READ ONLY")  # no temporary tables are made
         with self._cursor() as cursor:
-            if idle:  # elsewhere than with autocommit, psycopg itself begins
-                cursor.execute(f"{'BEGIN' if self.connection.autocommit else 'SET TRANSACTION'} {_LEVEL}")
             level, here = cursor.execute(
                 "SELECT current_setting('transaction_isolation'), pg_current_snapshot()::text"
             ).fetchone()
@@ -158,15 +139,15 @@ class PostgresTable(Database):
         self.snapshots[:] = [here]
 
     def run(self, task: Task, columns: Sequence[str]) -> Iterator[Any]:
-        yield task(0, self._pull(columns))
-
-    def _pull(self, columns: Sequence[str]) -> Iterator[Any]:
-        """Batches of rows, by a cursor on the server."""
         quoted = {name: self.dialect.quote_name(name) for name in columns}
-        for name in self.numbers.intersection(columns):
+        for name in {*self.columns.numbers}.intersection(columns):
             quoted[name] = self.dialect.cast(quoted[name], self.dialect.double)
-        with self._cursor("bylaw_rows") as cursor:
-            cursor.execute(f"SELECT {', '.join(quoted.values())} FROM {self.relation}")
-            while rows := cursor.fetchmany(_BATCH):
-                parts = dict(zip(columns, zip(*rows, strict=True), strict=True))
-                yield pyarrow.RecordBatch.from_pydict({name: list(part) for name, part in parts.items()})
+
+        def pull() -> Iterator[Any]:
+            with self._cursor("bylaw_rows") as cursor:  # on the server, so that batches come one by one
+                cursor.execute(f"SELECT {', '.join(quoted.values())} FROM {self.relation}")
+                while rows := cursor.fetchmany(BATCH_ROWS):
+                    parts = zip(columns, zip(*rows, strict=True), strict=True)
+                    yield pyarrow.RecordBatch.from_pydict({name: list(part) for name, part in parts})
+
+        yield task(0, pull())

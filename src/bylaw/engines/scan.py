@@ -10,28 +10,25 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from os import PathLike
 from pathlib import Path
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bylaw._base.typing import Value
 from bylaw._base.validation import check_whole
-from bylaw.engines.engine import Engine, Progress, Task
-from bylaw.engines.reading import BatchReader, SumTask, add_all
+from bylaw.engines._tasks import BatchReader, Sampler, add_all, sample_rows, sum_rows, survey_rows
+from bylaw.engines.engine import Database, Engine, Progress, Task
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.language.problem import Problem
 from bylaw.program.blocks import Layout, make_blocks
 from bylaw.program.dual import Dual, Pass
 from bylaw.program.linear_form import LinearForm
 from bylaw.rows.columns import Columns
-from bylaw.rows.evidence import Evidence, Limits, as_evidence
+from bylaw.rows.evidence import Evidence, as_evidence
 from bylaw.rows.margins import Margins
 from bylaw.rows.outcomes import ObservedRows
-
-if TYPE_CHECKING:
-    from bylaw.engines.survey import Survey  # needs pyarrow
 
 SAMPLE_ROWS = 262_144  # in memory, for the first stages of a solve
 MOST_VALUES = 2**28  # of columns, that are read into memory at once: two gigabytes
@@ -57,24 +54,24 @@ def scan(
     pull: bool = False,
     progress: Watcher | None = None,
 ) -> Scan:
-    """Rows that need not fit in memory, to be passed wherever `Evidence` goes.
+    """Return rows that need not fit in memory, to be passed wherever `Evidence` goes.
 
-    Nothing is read before the rows are used. They are only ever seen by their sums: where they live on a
-    cluster or in a database, the sums are computed there.
+    Nothing is read before the rows are used, and only sums of them are: where they live on a cluster or in a
+    database, the sums are computed there.
 
     Parameters
     ----------
     source : path, pyarrow dataset, polars LazyFrame, Dask or Spark DataFrame, or a database connection
         a path is a file, a folder, or a pattern with stars: Parquet, Arrow or CSV (also .csv.gz).
     columns : Columns
-        what the columns hold. With `label` or `true_groups`, rules hold as observed.
+        the roles of the columns. With `label` or `true_groups`, rules hold for observed rates.
     table : str, optional
         the table or view of a database; with DuckDB also a call, such as
         ``read_parquet('scores/*.parquet')``.
     pull : bool
         stream the rows of a database to this process, in batches, instead of summing them up inside it.
     progress : callable, optional
-        called with a `Progress` whenever a part of the rows was seen.
+        called with a `Progress` whenever a part of the rows was read.
 
     Returns
     -------
@@ -102,22 +99,20 @@ def scan(
             f"scan() takes a path, a pyarrow dataset, a polars LazyFrame, a Dask or Spark DataFrame or a "
             f"database connection, not {type(source).__name__}; rows in memory are passed as Evidence"
         )
+    if table is not None and package not in ("duckdb", "_duckdb", "psycopg"):
+        raise OptionError(f"table= names a table of a database; leave it out for a {type(source).__name__}")
     try:
         module = importlib.import_module(_ENGINES[package])
     except ModuleNotFoundError as missing:
         raise OptionError(f"scanning {package} needs {missing.name}: pip install {missing.name}") from missing
     engine = module.open_source(source, columns, table)
-    if missing := [name for name in BatchReader(columns).names if name not in engine.names]:
+    if missing := [name for name in columns.names if name not in engine.names]:
         raise EvidenceError(f"{engine} has no column {missing[0]!r}; it has {engine.names}")
-    found = Scan(engine, columns, progress)
-    return found if pull else engine.keep_rows(found)
+    if pull or not isinstance(engine, Database):
+        return Scan(engine, columns, progress)
+    from bylaw.engines.databases import DatabaseScan
 
-
-@dataclass
-class _Meter:
-    """Counts the walks over all rows."""
-
-    walks: int = 0
+    return DatabaseScan(engine, columns, progress)
 
 
 @dataclass(frozen=True)
@@ -127,72 +122,100 @@ class Scan:
     Attributes
     ----------
     engine : Engine
-        where the rows are.
+        of the place where the rows are.
     columns : Columns
-        what their columns hold.
+        the roles of their columns.
     """
 
     engine: Engine
     columns: Columns
     progress: Watcher | None = None
-    meter: _Meter = field(default_factory=_Meter, repr=False, compare=False)
-    known: dict[Any, SurveyedRows] = field(default_factory=dict, repr=False, compare=False)  # surveys
+    starts: list[float] = field(default_factory=list, repr=False, compare=False)  # of walks over all rows
+    surveys: dict[Problem, SurveyedRows] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def passes(self) -> int:
-        """How often all rows were looked at so far."""
-        return self.meter.walks
+        """The number of walks over all rows so far."""
+        return len(self.starts)
 
     def hold_rows(self) -> AbstractContextManager[None]:
         """Return a context in which all passes see the same rows, or one of them raises an error."""
         return contextlib.nullcontext()  # each walk checks it
 
     def walk(self, task: Task, columns: Sequence[str], count: Callable[[Any], int]) -> Iterator[Any]:
-        """The results of a task on each partition, in their order; empty ones are left out."""
+        """Yield the results of a task on each partition, in their order; empty ones are left out.
+
+        `count` returns the number of rows of a result.
+        """
         self.engine.check()
-        self.meter.walks += 1
-        start, rows = time.monotonic(), 0
+        self.starts.append(time.monotonic())
+        rows = 0
         for result in self.engine.run(task, columns):
             if result is not None:
                 rows += count(result)
                 yield result
-            if self.progress is not None:
-                seconds = time.monotonic() - start
-                self.progress(Progress(self.meter.walks, rows, self.engine.n_rows, seconds))
+            self.report(rows)
         self.engine.check()
 
-    def survey(self, problem: Problem, seed: int = 0) -> SurveyedRows:
-        """The first walk: what a problem needs to know of all rows, and a sample of them; it is kept."""
-        from bylaw.engines.survey import SamplePlan, SurveyTask
+    def report(self, rows: int, n_rows: int | None = None) -> None:
+        """Report the progress of the present walk, if it is watched."""
+        if self.progress is not None:
+            n_rows = self.engine.n_rows if n_rows is None else n_rows
+            self.progress(Progress(self.passes, rows, n_rows, time.monotonic() - self.starts[-1]))
 
+    def _add_up(self, task: Task, columns: Sequence[str], count: Callable[[Any], int]) -> Any:
+        total = None
+        for part in self.walk(task, columns, count):
+            total = part if total is None else total + part
+        if total is None:
+            raise EvidenceError(f"{self.engine} has no rows")
+        return total
+
+    def survey(self, problem: Problem) -> SurveyedRows:
+        """Return the rows with what a problem needs to know of all of them, and a sample; it is kept."""
+        if problem in self.surveys:
+            return replace(self.surveys[problem], begun=self.passes)
         begun = self.passes
-        if (problem, seed) in self.known:
-            return replace(self.known[problem, seed], begun=begun)
         columns = self.columns.restrict(problem.attributes, problem.references, problem.arrays)
-        reader = BatchReader(columns)
-        plan = SamplePlan.of(SAMPLE_ROWS, self.engine.n_rows, self.engine.n_partitions, seed)
-        task = SurveyTask(reader, tuple(problem.attributes), plan)
-        found = self._add_up(self.walk(task, reader.names, lambda part: part.counts.n_rows))
-        self.known[problem, seed] = _settle(replace(self, columns=columns), found, begun)
-        return self.known[problem, seed]
+        plan = Sampler.of(SAMPLE_ROWS, self.engine.n_rows, self.engine.n_partitions, seed=0)
+        reader, attributes = BatchReader(columns), list(problem.attributes)
+        task = partial(survey_rows, reader=reader, attributes=attributes, plan=plan)
+        found = self._add_up(task, columns.names, lambda part: part.n_rows)
+
+        # Groups have the values that they have on all rows; where rows have no types, texts become values.
+        margins, observed = found.margins, found.observed
+        known = {name: column for name, column in columns.groups.items() if isinstance(column, str)}
+        texts = {column: margins.list_values(name) for name, column in known.items() if name in margins.names}
+        if observed is not None:
+            texts |= {column: observed.list_values(name) for name, column in columns.true_groups.items()}
+        engine, meanings, table = self.engine.settle(texts, found.sample.rows, {})
+        for name, column in {**known, **columns.true_groups}.items():
+            if column in meanings:
+                margins = margins.rename(name, meanings[column])
+                observed = None if observed is None else observed.rename(name, meanings[column])
+        reader = BatchReader(columns, {name: margins.list_values(name) for name in margins.names})
+        rows = replace(self, engine=engine, columns=columns)
+        surveyed = SurveyedRows(rows, reader, found.n_weighted, margins, observed, table, begun)
+        self.surveys[problem] = surveyed
+        return surveyed
 
     def sample(
         self, n_rows: int, seed: int = 0, values: Mapping[str, Sequence[Value]] | None = None
     ) -> Evidence:
-        """Rows that are sampled at random, each as likely as any other, in memory.
+        """Return a random sample of the rows in memory, in which each row is equally likely.
 
         Parameters
         ----------
         n_rows : int
-            how many; all, where there are fewer.
+            all rows, if there are fewer.
         seed : int
         values : dict, optional
-            of known groups, where files have no types: what their text stands for.
+            of known groups, as their texts in a file without types are read.
 
         Returns
         -------
         Evidence
-            with labels and groups as observed where the columns name them.
+            with observed labels and groups, if the columns name them.
         """
         rows = self.sample_table(n_rows, seed)
         columns = {**self.columns.groups, **self.columns.true_groups}
@@ -202,17 +225,15 @@ class Scan:
         return BatchReader(self.columns).read(table)
 
     def sample_table(self, n_rows: int, seed: int = 0) -> Any:
-        """The same as an Arrow table; where files have no types, groups are text."""
-        from bylaw.engines.survey import SamplePlan, SampleTask
-
+        """Return a sample like that of `sample` as an Arrow table; of CSV files, groups are text."""
         if check_whole(n_rows, "n_rows") < 1:
             raise OptionError(f"n_rows must be at least 1, not {n_rows}")
-        plan = SamplePlan.of(n_rows, self.engine.n_rows, self.engine.n_partitions, seed)
-        names = BatchReader(self.columns).names
-        return self._add_up(self.walk(SampleTask(plan), names, lambda part: len(part.rows))).rows
+        plan = Sampler.of(n_rows, self.engine.n_rows, self.engine.n_partitions, seed)
+        task = partial(sample_rows, plan=plan)
+        return self._add_up(task, self.columns.names, lambda part: len(part.rows)).rows
 
     def read(self, values: Mapping[str, Sequence[Value]] | None = None) -> Evidence:
-        """All rows in memory, if they are not too many.
+        """Return all rows in memory; raise if there are too many.
 
         Parameters
         ----------
@@ -228,8 +249,8 @@ class Scan:
         EvidenceError
             if there are too many.
         """
-        most = count_most_values() // len(BatchReader(self.columns).names)
-        too_many = (self.engine.n_rows or 0) >= most  # where that is known, nothing is read in vain
+        most = count_most_values() // len(self.columns.names)
+        too_many = (self.engine.n_rows or 0) >= most  # if that is known, nothing is read in vain
         found = None if too_many else self.sample(most, values=values)
         if found is None or len(found) >= most:
             raise EvidenceError(
@@ -237,14 +258,6 @@ class Scan:
                 f"random sample of them, such as rows.sample(1_000_000)"
             )
         return found
-
-    def _add_up(self, parts: Iterator[Any]) -> Any:
-        total = None
-        for part in parts:
-            total = part if total is None else total + part
-        if total is None:
-            raise EvidenceError(f"{self.engine} has no rows")
-        return total
 
 
 def count_most_values() -> int:
@@ -268,28 +281,9 @@ def find_memory() -> float:
     return min(limits)
 
 
-def _settle(scanned: Scan, found: Survey, begun: int) -> SurveyedRows:
-    """Groups have the values that they have on all rows; where rows have no types, as they are spelled."""
-    columns, counts = scanned.columns, found.counts
-    margins, observed = counts.margins, counts.observed
-    known = {name: column for name, column in columns.groups.items() if isinstance(column, str)}
-    texts = {column: margins.list_values(name) for name, column in known.items() if name in margins.names}
-    if observed is not None:
-        texts |= {column: observed.list_values(name) for name, column in columns.true_groups.items()}
-    engine, meanings, table = scanned.engine.settle(texts, found.sample.rows, {})
-    for name, column in {**known, **columns.true_groups}.items():
-        if column in meanings:
-            margins = margins.rename(name, meanings[column])
-            observed = None if observed is None else observed.rename(name, meanings[column])
-    values = {name: margins.list_values(name) for name in margins.names}
-    rows = replace(scanned, engine=engine)
-    reader = BatchReader(columns, values)
-    return SurveyedRows(rows, reader, counts.n_weighted, margins, observed, table, begun)
-
-
 @dataclass(frozen=True)
 class SurveyedRows:
-    """Rows elsewhere of which is known what it takes to compile a problem, and a sample of them in memory."""
+    """Rows elsewhere, with what it takes to compile a problem, and a sample of them in memory."""
 
     scan: Scan
     reader: BatchReader
@@ -297,22 +291,22 @@ class SurveyedRows:
     margins: Margins
     observed_margins: Margins | None
     table: Any  # an Arrow table of the sample
-    begun: int  # how often all rows had been looked at before
+    begun: int  # walks over all rows before this problem
 
     @cached_property
     def evidence(self) -> Evidence:
-        """The sample; frequencies are those of all rows."""
+        """The sample, with the frequencies of all rows."""
         return self.reader.read(self.table).with_columns(margins=self.margins)
 
     @cached_property
     def observed(self) -> ObservedRows | None:
-        """The sample as it turned out."""
+        """The sample with observed labels and groups."""
         if self.observed_margins is None:
             return None
         return self.reader.observe(self.evidence).with_columns(margins=self.observed_margins)
 
     def make_dual(self, form: LinearForm) -> Dual:
-        """Of all rows, with the sample in memory."""
+        """Return the dual of all rows, with the sample in memory."""
         blocks = make_blocks(form, self.evidence)
         cells = blocks[0].cells
         return Dual(form, blocks, 1.0, source=BoundRows(self, form, None if cells is None else cells.layout))
@@ -345,21 +339,27 @@ class BoundRows:
         return replace(self, observed=form, seen_layout=layout)
 
     def total(self, *passes: Pass) -> list[Any]:
-        """Sums of plain functions are kept: they depend on nothing but the rows."""
-        plain = [one for one in passes if isinstance(one, FunctionType)]
-        if not (len(plain) == len(passes) and all(one in self.known for one in plain)):
-            sums = self._walk(passes)
-            self.known.update((one, found) for one, found in zip(passes, sums, strict=True) if one in plain)
-            return sums
-        return [self.known[one] for one in plain]
-
-    def _walk(self, passes: tuple[Pass, ...]) -> list[Any]:
+        """Return the sums of passes; those of plain functions are kept, as they depend on the rows alone."""
+        if all(isinstance(one, FunctionType) and one in self.known for one in passes):
+            return [self.known[one] for one in passes]
         reader = self.rows.reader
         if self.observed is None:  # read no columns that are not used
             reader = replace(reader, columns=reader.columns.without_observed())
-        task = SumTask(reader, self.form, self.layout, self.observed, self.seen_layout, passes)
-        parts = self.rows.scan.walk(task, reader.names, lambda found: found.rows)
-        return reduce(add_all, (part.sums for part in parts if part.sums is not None))
+        task = partial(
+            sum_rows,
+            reader=reader,
+            form=self.form,
+            layout=self.layout,
+            observed=self.observed,
+            seen_layout=self.seen_layout,
+            passes=passes,
+        )
+        parts = self.rows.scan.walk(task, reader.columns.names, lambda found: found[0])
+        sums = reduce(add_all, (part for _, part in parts if part is not None))
+        self.known.update(
+            pair for pair in zip(passes, sums, strict=True) if isinstance(pair[0], FunctionType)
+        )
+        return sums
 
 
 def read_rows(rows: Any, values: Mapping[str, Sequence[Value]] | None = None) -> Evidence:
@@ -370,34 +370,23 @@ def read_rows(rows: Any, values: Mapping[str, Sequence[Value]] | None = None) ->
     return rows.read(values) if isinstance(rows, Scan) else as_evidence(rows)
 
 
-def attach_observed(
-    rows: Any,
-    *,
-    labels: Any = None,
-    groups: Any = None,
-    propensity_weights: Any = None,
-    outcomes: Mapping[str, Any] | None = None,
-    limits: Limits | None = None,
-    largest_weight: float | None = None,
-) -> Any:
-    """Return evidence with these observed columns, or scanned rows, which have them in columns of their own.
+def attach_observed(rows: Any, *, groups: Any = None, **observed: Any) -> Any:
+    """Return evidence with observed columns, or scanned rows, which have them in columns of their own.
 
-    These are the arguments of `solve`, `audit` and others, which stand for columns of the evidence.
+    Parameters
+    ----------
+    rows : Evidence or Scan
+    groups : optional
+        true groups, as `solve`, `audit` and others call them.
+    **observed : optional
+        other parameters of `Evidence.with_observed`.
     """
-    given = {"labels": labels, "groups": groups, "propensity_weights": propensity_weights}
-    if isinstance(rows, Scan):
-        for name, value in given.items():
-            if value is not None:
-                raise OptionError(
-                    f"{name}= goes with Evidence; of scanned rows, state the columns: "
-                    "Columns(..., label=..., true_groups={...})"
-                )
-        return rows
-    return as_evidence(rows).with_observed(
-        labels=labels,
-        true_groups=groups,
-        propensity_weights=propensity_weights,
-        outcomes=outcomes,
-        limits=limits,
-        largest_weight=largest_weight,
-    )
+    if not isinstance(rows, Scan):
+        return as_evidence(rows).with_observed(true_groups=groups, **observed)
+    for name in ("labels", "groups", "propensity_weights"):
+        if {**observed, "groups": groups}[name] is not None:
+            raise OptionError(
+                f"{name}= is an argument for Evidence; of scanned rows, state the columns: "
+                "Columns(..., label=..., true_groups={...})"
+            )
+    return rows

@@ -9,19 +9,18 @@ import pickle
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import partial
 from typing import Any
 
 import pyarrow
 from pyspark import TaskContext
 from pyspark.sql.classic.dataframe import DataFrame
 
+from bylaw.engines._workers import receive, run_on_worker
 from bylaw.engines.engine import Engine, RowMap, Task
-from bylaw.engines.outcomes import Outcome, RemoteTask, receive
 from bylaw.errors import OptionError
 from bylaw.rows.columns import Columns
 
-_SCHEMA = "partition int, outcome binary"
 _REMEDY = (
     "Spark computes a DataFrame anew in each walk, and what is random or shuffled may then differ: cache() "
     "it first, or write it to Parquet"
@@ -29,9 +28,7 @@ _REMEDY = (
 
 
 def open_source(source: Any, columns: Columns, table: str | None) -> Engine:
-    """A DataFrame of a classic session; Spark Connect is refused."""
-    if table is not None:
-        raise OptionError("table= names a table of a database; of Spark, pass spark.table(...)")
+    """Return the engine of a DataFrame of a classic session; raise for one of Spark Connect."""
     if not isinstance(source, DataFrame):
         connected = ".connect." in type(source).__module__
         raise OptionError(
@@ -59,22 +56,21 @@ class SparkFrame(Engine):
 
     @property
     def n_partitions(self) -> int:
-        return self._n_partitions
-
-    @cached_property
-    def _n_partitions(self) -> int:
         return self.frame.rdd.getNumPartitions()
 
     def run(self, task: Task, columns: Sequence[str]) -> Iterator[Any]:
-        """One Spark job; each partition gives one row, its number and the pickled outcome."""
-        chosen = self.frame.select(*map(_quote, columns))
-        collected = chosen.mapInArrow(_PartitionTask(RemoteTask(task)), _SCHEMA).collect()
-        found = {row.partition: row.outcome for row in collected}
-        outcomes = (pickle.loads(found[i]) for i in sorted(found))
+        """Run one Spark job; each partition gives one row, its number and the pickled outcome."""
+        quoted = [f"`{name.replace('`', '``')}`" for name in columns]  # names may have dots
+        found = (
+            self.frame.select(*quoted)
+            .mapInArrow(partial(_run, task), "partition int, outcome binary")
+            .collect()
+        )
+        outcomes = (pickle.loads(row.outcome) for row in sorted(found, key=lambda row: row.partition))
         return receive(outcomes, self.counts, _REMEDY)
 
     def map(self, rows: RowMap) -> Any:
-        """A Spark DataFrame; what `rows` would refuse is null there."""
+        """Return a Spark DataFrame; rows that `rows` would refuse have nulls there."""
         view = f"bylaw_{uuid.uuid4().hex}"
         self.frame.createOrReplaceTempView(view)
         session = self.frame.sparkSession
@@ -84,22 +80,11 @@ class SparkFrame(Engine):
             session.catalog.dropTempView(view)  # the frame that was made has its plan
 
 
-@dataclass(frozen=True)
-class _PartitionTask:
-    """What Spark calls with the batches of a partition."""
-
-    task: RemoteTask
-
-    def __call__(self, batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-        context = TaskContext.get()
-        partition = 0 if context is None else context.partitionId()
-        outcome: Outcome = self.task(partition, batches)
-        numbers = pyarrow.array([partition], pyarrow.int32())
-        found = pyarrow.array([pickle.dumps(outcome)], pyarrow.binary())
-        yield pyarrow.RecordBatch.from_arrays([numbers, found], ["partition", "outcome"])
-
-
-def _quote(name: str) -> str:
-    """A name that may have dots in it."""
-    escaped = name.replace("`", "``")
-    return f"`{escaped}`"
+def _run(task: Task, batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+    """Run a task on the batches of a partition, as Spark calls it."""
+    context = TaskContext.get()
+    partition = 0 if context is None else context.partitionId()
+    outcome = run_on_worker(task, partition, batches)
+    yield pyarrow.RecordBatch.from_pydict(
+        {"partition": pyarrow.array([partition], pyarrow.int32()), "outcome": [pickle.dumps(outcome)]}
+    )

@@ -1,4 +1,4 @@
-"""The scikit-learn front door: a classifier whose decisions satisfy rules."""
+"""The classifier for scikit-learn whose decisions satisfy rules."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from bylaw._base.runtime import find_stack_level
 from bylaw._base.typing import Floats
 from bylaw._base.validation import (
     CONFIDENCE,
-    MIN_CELL,
     check_choice,
     check_fraction,
     check_margin,
@@ -33,50 +32,53 @@ from bylaw._base.validation import (
 from bylaw.calibration.calibration import CHOICES
 from bylaw.calibration.maps import METHODS
 from bylaw.errors import BylawError, EvidenceError, GuaranteeWarning, OptionError
-from bylaw.estimators.cross_fitting import ensure_probabilities, is_fraction, is_frozen, split_held_out
-from bylaw.estimators.group_models import find_hidden_names, find_model_key, make_hidden_groups
+from bylaw.estimators.group_models import find_hidden_names, make_hidden_groups
 from bylaw.estimators.inputs import (
     FitRows,
-    check_groups_known,
     check_row_parameters,
+    is_model,
+    list_atoms,
     read_groups,
     read_labels,
     read_propensity_weights,
     read_references,
     read_weights,
-    select_models,
     select_references,
 )
 from bylaw.estimators.sklearn_contract import (
     Routes,
     check_random_state,
     check_search,
+    ensure_probabilities,
+    is_fraction,
+    is_frozen,
     make_generator,
     make_router,
     make_seed,
     name_route,
 )
-from bylaw.estimators.training import TrainedModels, Training
+from bylaw.estimators.training import TrainedModels, Training, split_held_out
 from bylaw.estimators.violations import Violations
-from bylaw.fitting.frontier import Frontier, Progress, frontier
+from bylaw.fitting.frontier import Frontier, frontier
 from bylaw.fitting.solve import as_solver, fit_problem, make_fitter
 from bylaw.language.expressions import LABEL, Objective, Rate, format_conditions
 from bylaw.language.problem import Problem
 from bylaw.policy.explanation import Explanation, explain
 from bylaw.policy.policy import Policy
+from bylaw.policy.provenance import hash_evidence
 from bylaw.program.linear_form import admit_values
 from bylaw.program.row_rates import has_rows
 from bylaw.reductions import FEW_ROWS
 from bylaw.rows.arrays import check_alignment
-from bylaw.rows.evidence import Evidence, Limits
-from bylaw.rows.groups import KnownGroup, check_group_sizes
-from bylaw.rows.outcomes import ObservedRows, observe
+from bylaw.rows.evidence import Evidence
+from bylaw.rows.groups import check_group_sizes
+from bylaw.rows.outcomes import observe
 from bylaw.testing import Audit, audit
 
 if TYPE_CHECKING:
     from bylaw.report import Report
 
-_HELD_OUT = 0.3  # of the rows, where the others train a model
+_HELD_OUT = 0.3  # the default share of rows that certify a policy, if the others train a model
 
 
 def _is_auto(value: Any) -> bool:
@@ -111,107 +113,105 @@ def _decides_sets(sets: bool, instead: str) -> Callable[[Any], bool]:
 class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     """A classifier whose decisions satisfy rules, at the least cost.
 
-    `fit` trains the estimator by cross-fitting and chooses the policy, a randomised decision rule, on its
-    out-of-fold predictions. All options are checked by `fit`, also those that are not used. An option that
-    has no effect next to the others is an `OptionError`, except where there are no rules at all: then the
-    decisions are the best ones without rules, whatever the options on rules and groups.
+    `fit` trains the estimator by cross-fitting and chooses the policy, a randomized decision rule, on its
+    out-of-fold predictions. All options are checked by `fit`, even if they are not used. An option that has
+    no effect beside the others is an `OptionError`. Without rules, the decisions are those of least cost, and
+    options on rules and groups are allowed.
 
     Parameters
     ----------
     estimator : classifier
-        with `predict_proba`; one with `decision_function` only is calibrated first. A `FrozenEstimator` is
-        not trained again, and `fit` then needs no labels.
+        The model of the labels, with `predict_proba`; a classifier with only `decision_function` is
+        calibrated first. A `FrozenEstimator` is not trained again, and `fit` then needs no labels.
     rules : rule, family, str, or list of these, default=()
-        what the decisions must satisfy, such as `demographic_parity("sex", tol=0.02)` or
-        `"rejected() <= 0.1"`. None is no rule, too.
+        What the decisions must satisfy, such as `demographic_parity("sex", tol=0.02)` or
+        `"rejected() <= 0.1"`. None means no rules.
     minimize : Rate, Worst or str, default="error()"
-        the cost.
+        The cost.
     group_estimator : classifier, dict or None, default=None
         None: groups are known at decision time, and passed to `predict` as `sensitive_features`.
-        A classifier: groups are unknown then, and it learns P(group | x), or P(group, label | x)
-        where a rule refers to both. A dict {attribute: classifier}: only these are unknown; a tuple of
+        A classifier: groups are unknown then, and it learns P(group | x), or P(group, label | x) if a rule
+        refers to both. A dict {attribute: classifier}: only these attributes are unknown; a tuple of
         attributes is the key of a model of their combinations.
     joint : {"model", "product"}, default="model"
-        with a group estimator, for rules that refer to group and label together. "model": one model of both.
+        With a group estimator, for rules that refer to group and label together. "model": one model of both.
         "product": group and label are taken as independent given x.
     calibrator : "auto", str, classifier or None, default="auto"
-        how the models' probabilities are calibrated, on the rows of the policy. "auto": by the method
-        with the least cross-validated log loss, or not at all where none is better; the calibration is
-        a part of the policy, `policy_.calibration`. Without labels, and with `correction=False`, that is
-        None: the probabilities are taken as they are. "temperature", "vector", "isotonic" and
-        "dirichlet": by this method, and None or "none": not at all, as `calibrate` of `solve`. A simple
-        classifier: it is trained by `fit` to predict P(label | scores) and P(group | scores) from log-ratios
-        of all probabilities.
+        How the probabilities of the models are calibrated, on the rows of the policy. "auto": by the method
+        with the least cross-validated log loss, or not at all if no method improves it; without labels, and
+        with `correction=False`, the probabilities are not calibrated. "temperature", "vector", "isotonic" and
+        "dirichlet": by this method. None or "none": not at all. These calibrations are a part of the policy,
+        `policy_.calibration`. A simple classifier: it is trained by `fit` to predict P(label | scores) and
+        P(group | scores) from log-ratios of all probabilities.
     decisions : {"auto", "labels", "reject", "sets"} or list, default="auto"
-        one label per row, a label or a rejection (abstention), or a set of labels (conformal prediction).
+        One label per row, a label or a rejection (abstention), or a set of labels (conformal prediction).
         "auto" infers it from the rates in use. A list has all labels and options beside them, as in
         `Problem`.
     reject : str, number or "auto", default="auto"
-        the label of a rejection. "auto" is "reject" for labels that are text, and for numbers -1, or one
-        less than the least of them.
+        The label of a rejection. "auto" is "reject" for labels that are text. For numbers it is -1, or one
+        less than the smallest label if that is smaller.
     cv : int, float, splitter, iterable or None, default=None
-        how the models are cross-fitted. A number of folds (None: 5, or as many as the rarest class has rows
-        where these are fewer; stratified and shuffled) or a splitter:
-        each row is predicted by a model trained on the other folds, and the models in use are trained on all
-        rows. A fraction such as 0.5: the policy is chosen on this part, and the models are trained on the
-        rest. With a `FrozenEstimator`, and no group estimator to train, leave it out.
+        How the models are cross-fitted. A number of folds or a splitter: each row is predicted by a model
+        trained on the other folds, and the models in use are trained on all rows. None: 5 folds, or as many
+        as the rarest class has rows, stratified and shuffled. A fraction such as 0.5: the policy is chosen on
+        this part, and the models are trained on the rest. Leave it out if all models are frozen.
     correction : bool, default=True
         True: the rules hold on the labels and groups that `fit` observes, with a margin for new rows.
-        False: they hold on what the models' probabilities predict, the plain plug-in of the paper.
+        False: they hold on the rates that the models' probabilities predict, as in the paper.
     margin : float or "auto", default="auto"
-        of the correction: every rule is tightened by this many standard errors of its rate, or by less
-        where that would leave no policy. With zero, a binding rule is missed on every other set of new rows.
-        "auto" is as many as it takes for all binding rules to hold together on new rows with a chance of
-        about 95 %; without the correction or with a guarantee it is no margin, and another value than zero
-        is refused.
+        With the correction, every rule is tightened by this many standard errors of its rate, or by less if
+        no policy satisfied it otherwise. With zero, a binding rule is violated on about every second set of
+        new rows. "auto" is the number with which all binding rules hold together on new rows with a
+        probability of about 95 %. Without the correction or with a guarantee there are no margins, and
+        other values than "auto" and zero are refused.
     guarantee : {None, "high_probability"}, default=None
         "high_probability": all rules hold together on new rows with this `confidence`. A part of the rows is
         held out, from the models too, and the least cautious policy that they certify is chosen.
     confidence : float or "auto", default="auto"
-        of the guarantee, between 0 and 1. "auto" is 0.95; without a guarantee, leave it out.
+        The confidence of the guarantee, between 0 and 1. "auto" is 0.95; without a guarantee, leave it out.
     held_out : float or "auto", default="auto"
-        the fraction of the rows that certify the policy, sampled at random whatever `cv` is. "auto" is 0.3
-        where a model is trained on the other rows, and 0.7 where `estimator` is frozen, as fewer rows choose
-        a policy well; without a guarantee, leave it out.
+        The fraction of the rows that certify the policy, sampled at random whatever `cv` is. "auto" is 0.3
+        if a model is trained on the other rows, and 0.7 if `estimator` is frozen, as fewer rows suffice to
+        choose a policy. Without a guarantee, leave it out.
     largest_weight : float or None, default=None
-        the largest sample weight that any row can have. With sample weights, a guarantee needs it: rare
-        rows that are heavy may be absent from those that are held out.
+        The largest sample weight that any row can have. A guarantee with sample weights needs it: rare rows
+        with large weights may be absent from the held-out rows.
     solver : str, Solver or Optimizer, default="auto"
-        as in `solve`.
+        As in `solve`.
     beta : float, "auto" or "paper", default="auto"
-        the inverse temperature of the policy, as in `solve`.
+        The inverse temperature of the policy, as in `solve`.
     tol : float, default=1e-6
-        of the solver, as in `solve`.
+        The tolerance of the solver, as in `solve`.
     deterministic : bool, default=False
-        True: decisions without chance, as in `solve`; `predict` then draws nothing.
+        True: decisions are not random, as in `solve`, and `predict` draws nothing.
     method : {"sample", "systematic", "argmax"}, default="sample"
-        of `predict`: how decisions are sampled, as in `Policy.decide`.
+        How `predict` samples decisions, as in `Policy.decide`.
     random_state : int, numpy Generator, numpy RandomState or None, default=None
-        for folds, held-out rows, sampled decisions and stochastic solvers. In `predict` with `ids`, a whole
+        For folds, held-out rows, sampled decisions and stochastic solvers. In `predict` with `ids`, a whole
         number is the key of the hash.
     n_jobs : int or None, default=None
-        folds fitted at the same time; -1 uses all cores. Without folds, leave it out.
+        The number of folds fitted at the same time; -1 uses all cores. Without folds, leave it out.
 
     Attributes
     ----------
     classes_ : array of shape (n_classes,)
-        the labels.
+        The labels.
     actions_ : array of shape (n_actions,)
-        the labels and, if there are rejections, their label; or the options.
+        The labels and, if there are rejections, their label; or the options.
     policy_ : Policy
-        the fitted policy.
+        The fitted policy.
     multipliers_ : dict
-        the price (Lagrange multiplier) of each single rule, by its text.
+        The price (Lagrange multiplier) of each single rule, by its text.
     estimator_ : classifier
-        the fitted model of the labels.
+        The fitted model of the labels.
     group_estimators_ : dict
-        the fitted models of unknown groups.
+        The fitted models of unknown groups.
     references_ : dict
-        the earlier models that `fit` was given, by name.
+        The earlier models that `fit` was given, by name.
 
     See Also
     --------
-    bylaw.solve : the same for probabilities that are already there.
+    bylaw.solve : The same for given probabilities.
 
     Examples
     --------
@@ -224,7 +224,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     array([ 0,  1, -1])
     >>> clf.predict_proba(X).shape
     (200, 3)
-    >>> clf.predict(X[:5], ids=["a", "b", "c", "d", "e"]).shape  # an id keeps its answer in any batch
+    >>> clf.predict(X[:5], ids=["a", "b", "c", "d", "e"]).shape  # an id has the same decision in any batch
     (5,)
     >>> list(clf.multipliers_)
     ['rejected() <= 0.2']
@@ -297,50 +297,51 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         Parameters
         ----------
         X : array or frame of shape (n_rows, n_features)
-            the features, as the estimator takes them.
+            The features, as the estimator takes them.
         y : array of shape (n_rows,), optional
-            the labels; may be left out with a `FrozenEstimator`. They may be missing (None, NaN, NA, null,
-            masked) on some rows: the model of the labels is trained on the others, and the policy is chosen
-            on all. Rules that refer to labels then hold by prediction-powered rates, as in `solve`.
+            The labels; optional with a `FrozenEstimator`. They may be missing (None, NaN, NA, null, masked)
+            on some rows: the model of the labels is trained on the others, and the policy is chosen on all.
+            Rules that refer to labels then hold by prediction-powered rates, as in `solve`.
         sensitive_features : frame, dict, or array of shape (n_rows,), optional
-            the groups that the rules refer to, one column for each attribute. Other columns are not read.
-            Values may be missing where a group estimator predicts the group: it is trained on the others.
+            The groups that the rules refer to, one column for each attribute. Other columns are not read.
+            Values may be missing if a group estimator predicts the group: it is trained on the others.
         reference : classifier, array of shape (n_rows,), dict or frame, optional
-            for rules with `disagreement` or `omits`: an earlier model, fitted, or its labels; for several, by
-            their names in the rules. A model given here is used again at decision time.
+            For rules with `disagreement` or `omits`: an earlier model, fitted, or its labels; for several
+            models, a dict by their names in the rules. A model given here is used again at decision time.
         sample_weight : array of shape (n_rows,), optional
-            for the policy, and for the models that take weights.
+            Weights for the policy, and for the models that take weights.
         unlabelled : array or frame of shape (n_unlabelled, n_features), optional
-            more rows, without labels, on which the policy is chosen; as if they were rows of X with missing
+            More rows, without labels, on which the policy is chosen, as if they were rows of X with missing
             labels. Each is predicted by the model of one fold, as each row of X is.
         unlabelled_sensitive_features : frame, dict, or array of shape (n_unlabelled,), optional
-            the groups of these rows; needed where groups are known at decision time.
+            The groups of these rows; needed if groups are known at decision time.
         propensity_weights : array of shape (n_rows,), optional
-            where labels or groups are missing, 1 / P(seen | x) of the rows that show them, for the observed
+            If labels or groups are missing, 1 / P(observed | x) on the rows that have them, for the observed
             rates. By default these rows are a random sample of all. The models are trained without them.
         **params
-            passed to the estimator's `fit`.
+            Passed to the `fit` of the estimator.
 
         Returns
         -------
         ConstrainedClassifier
-            the fitted classifier itself. After an error, an earlier fit stays as it was.
+            The fitted classifier itself. After an error, an earlier fit stays as it was.
 
         Raises
         ------
         OptionError
-            if an option is out of range, or has no effect next to the others.
+            If an option is out of range, or has no effect beside the others.
         EvidenceError
-            if something that the rules or the models need is missing or does not fit the rows of X.
+            If labels, groups or other columns that the rules or the models need are missing or do not fit the
+            rows of X.
         InfeasibleRulesError
-            if no policy satisfies all the rules.
+            If no policy satisfies all the rules.
         UncertifiedError
-            if a guarantee is asked for and the held-out rows do not certify any policy.
+            If a guarantee is asked for and the held-out rows do not certify any policy.
 
         Warns
         -----
         GuaranteeWarning
-            if rules refer to groups that are too small to assess.
+            If rules refer to groups that are too small to assess.
 
         Examples
         --------
@@ -361,11 +362,12 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         own = {
             "sensitive_features": sensitive_features,
             "reference": reference,
-            "unlabelled": unlabelled,
-            "unlabelled_sensitive_features": unlabelled_sensitive_features,
             "propensity_weights": propensity_weights,
         }
-        more = {name: own.pop(name) for name in ("unlabelled", "unlabelled_sensitive_features")}
+        more = {
+            "unlabelled": unlabelled,
+            "unlabelled_sensitive_features": unlabelled_sensitive_features,
+        }
         check_alignment({"X": X, "y": y, **own, "sample_weight": sample_weight, **params})
         check_alignment(more)
         codes, classes = read_labels(model, X, y)
@@ -376,11 +378,12 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         routes = Routes(self, weights, params, given)
 
         # Read the columns that the rules refer to.
-        names, hidden = problem.attributes, find_hidden_names(self.group_estimator, problem)
+        names, hidden = problem.attributes, []
+        if self.group_estimator is not None:
+            hidden = find_hidden_names(self.group_estimator, problem)
         groups = read_groups(sensitive_features, names, X, hidden)
-        check_groups_known(names, {*groups, *hidden}, sensitive_features)
         sources = select_references(reference, problem.references)
-        models = select_models(sources)
+        models = {name: source for name, source in sources.items() if is_model(source)}
         needed = {"sensitive_features": {*names} - {*hidden}, "reference": sources.keys() - models.keys()}
         check_search(problem, [name for name, columns in needed.items() if columns])
         references = read_references(sources, problem.references, X, sensitive_features, names)
@@ -394,7 +397,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             )
             groups = read_groups(features, names, unlabelled, hidden, "unlabelled_sensitive_features")
             references = read_references(models, problem.references, unlabelled, features, names)
-            rows = rows.append(FitRows(unlabelled, None, groups, references), hidden)
+            rows = rows.append(FitRows(unlabelled, None, groups, references))
         elif unlabelled_sensitive_features is not None:
             raise OptionError("unlabelled_sensitive_features has no effect without unlabelled: leave it out")
         if propensity is not None and not (rows.incomplete and self.correction):
@@ -405,7 +408,29 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             counts = np.bincount(group.codes[group.codes >= 0], minlength=len(group.values))
             check_group_sizes(group.values, counts, f"sensitive_features[{name!r}]")
 
-        training = self._make_training(model, rows, problem, classes, routes)
+        labels, hidden_groups = tuple(classes.tolist()), ()
+        if hidden:
+            product = self.joint == "product"
+            hidden_groups = make_hidden_groups(
+                self.group_estimator, problem, labels, rows.groups, rows.codes, product
+            )
+        else:  # raise before models are trained if a rule names an unknown label
+            list_atoms(problem, labels, {name: group.values for name, group in rows.groups.items()})
+        calibrator = None if isinstance(self.calibrator, str) else self.calibrator
+        training = Training(
+            rows=rows,
+            model=model,
+            hidden=hidden_groups,
+            classes=classes,
+            cv=self.cv,
+            random_state=make_seed(self.random_state),
+            n_jobs=self.n_jobs,
+            calibrator=calibrator,
+            params=routes.select_params("estimator", model),
+            group_params=[routes.select_params(name_route(h.route), h.model) for h in hidden_groups],
+            calibrator_params={} if calibrator is None else routes.select_params("calibrator", calibrator),
+            split_params=routes.split_params,
+        )
         self.trained_, self.policy_, self._fitted_rows = self._choose_policy(problem, training)
         self.classes_ = classes
         self.references_ = models
@@ -413,30 +438,6 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         several_types = len({type(action) for action in actions}) > 1
         self.actions_ = np.array(actions, dtype=object if several_types else None)
         return self
-
-    def _make_training(
-        self, model: Any, rows: FitRows, problem: Problem, classes: NDArray[Any], routes: Routes
-    ) -> Training:
-        estimators = self.group_estimator
-        calibrator = None if isinstance(self.calibrator, str) else self.calibrator
-        values = tuple(classes.tolist())
-        product = self.joint == "product"
-        hidden = make_hidden_groups(estimators, problem, values, rows.groups, rows.codes, product)
-        keys = [name_route(find_model_key(estimators, group.names)) for group in hidden]
-        return Training(
-            rows=rows,
-            model=model,
-            hidden=hidden,
-            classes=classes,
-            cv=self.cv,
-            random_state=make_seed(self.random_state),
-            n_jobs=self.n_jobs,
-            calibrator=calibrator,
-            params=routes.select_params("estimator", model),
-            group_params=[routes.select_params(k, h.model) for k, h in zip(keys, hidden, strict=True)],
-            calibrator_params={} if calibrator is None else routes.select_params("calibrator", calibrator),
-            split_params=routes.split_params,
-        )
 
     def _choose_policy(self, problem: Problem, training: Training) -> tuple[TrainedModels, Policy, Evidence]:
         """Return the trained models, the policy from out-of-fold predictions, and its rows."""
@@ -447,12 +448,8 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             fraction = share if _is_auto(self.held_out) else self.held_out
             rows, held_out = split_held_out(len(training.rows), fraction, make_generator(self.random_state))  # type: ignore[arg-type]
             certifying, training = training.rows.select(held_out), training.select_rows(rows)
-        evidence, trained = training.make_evidence(), training.train_models()
-        certified_by = None
-        if certifying is not None:
-            certified_by = trained.make_evidence(certifying.X, certifying.groups, certifying.references)
-            certified_by = certified_by.with_columns(weights=certifying.weights)
-            certified_by = trained.observe(certified_by, certifying, self.largest_weight)
+        evidence, trained = training.cross_fit()
+        certified_by = None if certifying is None else trained.make_evidence(certifying, self.largest_weight)
         with _name_calibrator():
             fitter = make_fitter(
                 problem,
@@ -470,7 +467,12 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             policy = fit_problem(fitter, problem)
         if not self.correction:
             self._warn_about_small_groups(policy, training)
-        return trained, replace(policy, fingerprints=training.fingerprint_rows(trained, policy)), evidence
+        if training.splits:
+            # Recognize the rows also as the trained models predict them.
+            rows = policy.calibrate(trained.make_evidence(training.rows))
+            fingerprints = hash_evidence(policy.feature_map, rows).join(policy.fingerprints)
+            policy = replace(policy, fingerprints=fingerprints)
+        return trained, policy, evidence
 
     def _choose_columns(self, rows: Evidence) -> Evidence:
         """Return the rows, with labels and true groups only if rules are to hold on observed rates."""
@@ -489,14 +491,13 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return {"calibrate": calibrate, "margin": 0.0 if uncorrected else self.margin}
 
     def _warn_about_small_groups(self, policy: Policy, training: Training) -> None:
-        counts = {
-            event: share * training.count_observed(name for name, _ in event)
-            for event, share in policy.frequencies.items()
-        }
-        values = {name: attribute.values for name, attribute in policy.feature_map.attributes.items()}
-        space = policy.action_space
+        groups, counts = training.policy_rows.groups, {}
+        for event, share in policy.frequencies.items():
+            observed = [groups[name].codes >= 0 for name, _ in event if name in groups]
+            n_rows = np.logical_and.reduce(observed).sum() if observed else len(training.policy_rows)
+            counts[event] = share * int(n_rows)
         tolerances = dict.fromkeys(counts, math.inf)
-        for one in policy.problem.expand(space.classes, values, space.options):
+        for one in policy.expanded_rules:
             for event in tolerances.keys() & one.excess.by_condition().keys():
                 tolerances[event] = min(tolerances[event], one.tolerance)
         small = {
@@ -505,8 +506,8 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             if round(count) < FEW_ROWS or count * tolerances[event] < 1
         }
         if small:
-            fewest = sorted(small.items(), key=lambda item: item[1])[:3]
-            shown = "; ".join(f"{format_conditions(event)}: {count:.0f} rows" for event, count in fewest)
+            fewest = sorted(small, key=small.__getitem__)[:3]
+            shown = "; ".join(f"{format_conditions(event)}: {small[event]:.0f} rows" for event in fewest)
             warnings.warn(
                 f"rules refer to {len(small)} groups with fewer than {FEW_ROWS} rows, or so few that one "
                 f"row counts more than their tolerance ({shown}): the rules cannot be assessed there. "
@@ -611,7 +612,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     @property
     def group_estimators_(self) -> dict[Any, Any]:
-        """The fitted models of unknown groups, by attribute, or by a tuple of those that go together."""
+        """The fitted models of unknown groups, by attribute, or by a tuple of attributes with one model."""
         return {h.key: m for h, m in zip(self.trained_.hidden, self.trained_.group_models, strict=True)}
 
     @property
@@ -631,37 +632,37 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         ids: Any = None,
         key: str | None = None,
     ) -> NDArray[Any]:
-        """One decision per row, sampled from `predict_proba`.
+        """Return one decision per row, sampled from `predict_proba`.
 
-        Not available where decisions are sets of labels.
+        Not available if decisions are sets of labels.
 
         Parameters
         ----------
         X : array or frame of shape (n_rows, n_features)
-            new rows.
+            New rows.
         sensitive_features : frame, dict, or array of shape (n_rows,), optional
-            the groups that the rules refer to, unless a group estimator predicts them: those are not read.
+            The groups that the rules refer to. Groups that a group estimator predicts are not read.
         reference : array of shape (n_rows,), dict or frame, optional
-            an earlier model's labels of these rows, unless `fit` was given the model itself.
+            The labels of an earlier model, unless `fit` was given the model itself.
         ids : array of shape (n_rows,), optional
-            text or whole numbers: the same id gets the same decision in any batch, instead of one by
+            Texts or whole numbers: the same id gets the same decision in any batch, instead of one by
             `random_state`. For `method="sample"` only.
         key : str, optional
-            with `ids`, the key of the hash, as in `Policy.decide`; by default `random_state`, if that is a
-            whole number, and otherwise the policy's digest. Neither is a secret: where those who are decided
-            on can choose ids, pass one.
+            With `ids`, the key of the hash, as in `Policy.decide`; by default `random_state`, if that is a
+            whole number, and otherwise the digest of the policy. Neither is a secret: if the subjects of the
+            decisions can choose their ids, pass a secret key.
 
         Returns
         -------
         array of shape (n_rows,)
-            some of `actions_`.
+            Some of `actions_`.
 
         Raises
         ------
         EvidenceError
-            if groups or labels of an earlier model are missing, or were not seen by `fit`.
+            If groups or labels of an earlier model are missing, or have values that `fit` did not see.
         OptionError
-            if `ids` are given with another `method` than "sample", or a `key` without them.
+            If `ids` are given with another `method` than "sample", or a `key` without them.
 
         Examples
         --------
@@ -686,50 +687,61 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         ids: Any = None,
         key: str | None = None,
     ) -> NDArray[np.bool_]:
-        """One set of labels per row, sampled from `predict_proba`.
+        """Return one set of labels per row, sampled from `predict_proba`.
 
-        Available only where decisions are sets of labels.
+        Available only if decisions are sets of labels.
 
         Parameters
         ----------
         X : array or frame of shape (n_rows, n_features)
-            new rows.
+            New rows.
         sensitive_features, reference, ids, key
-            as in `predict`.
+            As in `predict`.
 
         Returns
         -------
         array of bool of shape (n_rows, n_classes)
-            whether each label is in the set.
+            Whether each label is in the set.
 
         Examples
         --------
         >>> from sklearn.datasets import make_classification
         >>> from sklearn.linear_model import LogisticRegression
-        >>> from bylaw import ConstrainedClassifier, miscoverage, size
+        >>> from bylaw import ConstrainedClassifier
         >>> X, y = make_classification(200, n_classes=3, n_informative=4, random_state=0)
-        >>> clf = ConstrainedClassifier(
-        ...     LogisticRegression(), miscoverage() <= 0.1, minimize=size(), random_state=0
-        ... )
+        >>> clf = ConstrainedClassifier(LogisticRegression(), "miscoverage() <= 0.1", minimize="size()")
         >>> clf.fit(X, y).predict_set(X).shape
         (200, 3)
         """
         return self._decide(X, sensitive_features, reference, ids, key)
 
+    def _decide(
+        self, X: Any, sensitive_features: Any, reference: Any, ids: Any, key: str | None
+    ) -> NDArray[Any]:
+        if key is not None and ids is None:
+            raise OptionError("key= has no effect without ids=")
+        evidence = self._make_evidence(X, sensitive_features, reference)
+        rng = None
+        if ids is None:
+            rng = None if self.method == "argmax" else make_generator(self.random_state)
+        elif key is None and isinstance(self.random_state, Integral):
+            key = str(self.random_state)
+        return self.policy_.decide(evidence, rng=rng, ids=ids, key=key, method=self.method)  # type: ignore[arg-type]
+
     def predict_proba(self, X: Any, *, sensitive_features: Any = None, reference: Any = None) -> Floats:
-        """Probabilities of the decisions, not of the labels: those are `estimator_.predict_proba`.
+        """Return probabilities of the decisions. Those of the labels are `estimator_.predict_proba(X)`.
 
         Parameters
         ----------
         X : array or frame of shape (n_rows, n_features)
-            new rows.
+            New rows.
         sensitive_features, reference
-            as in `predict`.
+            As in `predict`.
 
         Returns
         -------
         array of shape (n_rows, n_actions)
-            the probability of each of `actions_`; for sets, the probability that each label is in.
+            The probability of each of `actions_`; for sets, the probability that each label is included.
 
         Examples
         --------
@@ -747,27 +759,27 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     def evidence(
         self, X: Any, *, sensitive_features: Any = None, reference: Any = None, sample_weight: Any = None
     ) -> Evidence:
-        """What is known of new rows when they are decided, for everything that takes a policy and rows.
+        """Return what is known of new rows when they are decided, for functions of a policy and rows.
 
         Parameters
         ----------
         X : array or frame of shape (n_rows, n_features)
-            new rows.
+            New rows.
         sensitive_features, reference
-            as in `predict`.
+            As in `predict`.
         sample_weight : array of shape (n_rows,), optional
-            their weights.
+            Their weights.
 
         Returns
         -------
         Evidence
-            the probabilities that the fitted models give these rows, with the groups and the labels of
+            The probabilities that the fitted models give these rows, with the groups and the labels of
             earlier models that the rules refer to.
 
         Raises
         ------
         EvidenceError
-            if groups or labels of an earlier model are missing, or were not seen by `fit`.
+            If groups or labels of an earlier model are missing, or have values that `fit` did not see.
 
         Examples
         --------
@@ -776,58 +788,10 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         >>> from bylaw import ConstrainedClassifier
         >>> X, y = make_classification(200, random_state=0)
         >>> clf = ConstrainedClassifier(LogisticRegression(), "rejected() <= 0.1", random_state=0).fit(X, y)
-        >>> rows = clf.evidence(X[:3])
-        >>> rows
+        >>> clf.evidence(X[:3])
         Evidence(3 rows, 2 classes)
-        >>> bool((clf.policy_.probabilities(rows) == clf.predict_proba(X[:3])).all())
-        True
         """
-        found = self._make_evidence(X, sensitive_features, reference)
-        if sample_weight is None:
-            return found
-        index = check_alignment({"sample_weight": sample_weight}, found.index)
-        return found.with_columns(weights=read_weights(sample_weight, X), index=index)
-
-    def _decide(
-        self, X: Any, sensitive_features: Any, reference: Any, ids: Any, key: str | None
-    ) -> NDArray[Any]:
-        if key is not None and ids is None:
-            raise OptionError("key= has no effect without ids=")
-        evidence = self._make_evidence(X, sensitive_features, reference)
-        if ids is not None:
-            if key is None and isinstance(self.random_state, Integral):
-                key = str(self.random_state)
-            return self.policy_.decide(evidence, ids=ids, key=key, method=self.method)  # type: ignore[arg-type]
-        rng = None if self.method == "argmax" else make_generator(self.random_state)
-        return self.policy_.decide(evidence, rng=rng, method=self.method)  # type: ignore[arg-type]
-
-    def _make_evidence(
-        self, X: Any, sensitive_features: Any, reference: Any, compared: Sequence[str] = ()
-    ) -> Evidence:
-        """Return evidence of new rows, also with the labels of the earlier models in `compared`."""
-        check_is_fitted(self)
-        X = self._check_features(X, reset=False)
-        index = check_alignment({"X": X, "sensitive_features": sensitive_features, "reference": reference})
-        problem, attributes = self.policy_.problem, self.policy_.feature_map.attributes
-        hidden = {name for group in self.trained_.hidden for name in group.names}
-        known = [name for name in problem.attributes if name not in hidden]
-        groups = read_groups(sensitive_features, known, X)
-        check_groups_known(known, groups, sensitive_features)
-        groups = {name: admit_values(name, group, attributes[name].values) for name, group in groups.items()}
-        names = list(dict.fromkeys((*problem.references, *compared)))
-        sources = {**self.references_, **select_references(reference, names)}
-        references = read_references(sources, names, X, sensitive_features, problem.attributes)
-        return self.trained_.make_evidence(X, groups, references).with_columns(index=index)
-
-    def _check_features(self, X: Any, reset: bool) -> Any:
-        """Return X as the models read it, or raise if its columns are not those of the fit."""
-        if len(shape := getattr(X, "shape", (0, 0))) == 1:
-            raise EvidenceError(
-                f"X must have rows and columns, got the shape {shape}. Reshape your data: X.reshape(-1, 1) "
-                "if it is one feature, X.reshape(1, -1) or X.iloc[[0]] if it is one row"
-            )
-        validate_data(self, X, skip_check_array=True, reset=reset)
-        return indexable(X)[0]
+        return self._make_evidence(X, sensitive_features, reference, sample_weight=sample_weight)
 
     def score(
         self,
@@ -838,27 +802,27 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         sensitive_features: Any = None,
         reference: Any = None,
     ) -> float:
-        """One minus the observed cost, with the randomness of the decisions integrated out.
+        """Return one minus the observed cost, with the randomness of the decisions integrated out.
 
-        The expected accuracy for `error()`, in which a rejection is no error; coverage for `miscoverage()`.
-        It compares models under the same rules, not rules: a larger budget of rejections always scores
-        better.
+        It is the expected accuracy for `error()`, in which a rejection is not an error, and coverage for
+        `miscoverage()`. It compares models under the same rules. It does not compare rules: a larger budget
+        of rejections always has a better score.
 
         Parameters
         ----------
         X : array or frame of shape (n_rows, n_features)
-            rows.
+            Rows.
         y : array of shape (n_rows,)
-            their labels; where some are missing, the cost is prediction-powered, as in `fit`.
+            Their labels; if some are missing, the cost is prediction-powered, as in `fit`.
         sample_weight : array of shape (n_rows,), optional
-            their weights.
+            Their weights.
         sensitive_features, reference
-            as in `predict`.
+            As in `predict`.
 
         Returns
         -------
         float
-            at most 1 for a cost that is a rate.
+            At most 1 for a cost that is a rate.
 
         Examples
         --------
@@ -870,11 +834,12 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         >>> bool(clf.score(X, y) > clf.estimator_.score(X, y))  # the hardest rows are rejected
         True
         """
-        probabilities, rows = self._observe(X, y, sensitive_features, reference, sample_weight)
+        rows = self._read_rows(X, y, sensitive_features, reference, sample_weight)
         cost, space = self.policy_.problem.minimize, self.policy_.action_space
-        if y is not None and LABEL in rows.unseen and any(a.needs_label(space) for a, _ in cost.terms):
+        needs_labels = any(atom.needs_label(space) for atom, _ in cost.terms)
+        if y is not None and needs_labels and LABEL in observe(rows).unseen:
             raise EvidenceError("all labels in y are missing: there is nothing to score")
-        return 1.0 - self.policy_.expected(cost, rows, probabilities=probabilities)
+        return 1.0 - self.policy_.expected(cost, rows)
 
     def expected(
         self,
@@ -887,27 +852,27 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         sample_weight: Any = None,
         propensity_weights: Any = None,
     ) -> float:
-        """A rate as observed on these rows, with the randomness of the decisions integrated out.
+        """Compute a rate as observed on these rows, with the randomness of the decisions integrated out.
 
         Parameters
         ----------
         rate : Rate or str
-            such as `error().given(sex="F")`; it need not be in the rules.
+            A rate such as `error().given(sex="F")`; it need not be in the rules.
         X : array or frame of shape (n_rows, n_features)
-            rows.
+            Rows.
         y : array of shape (n_rows,), optional
-            their labels; where they are left out, the model's probabilities take their place. Where some
-            labels or groups are missing, the rate is prediction-powered, as in `fit`.
+            Their labels; by default, the probabilities of the model take their place. If some labels or
+            groups are missing, the rate is prediction-powered, as in `fit`.
         sensitive_features : frame, dict, or array of shape (n_rows,), optional
-            the groups that the rules and the rate refer to; for those with a group estimator, its
-            probabilities take their place where they are left out.
+            The groups that the rules and the rate refer to. Groups with a group estimator may be left out;
+            its probabilities take their place.
         reference, sample_weight, propensity_weights
-            as in `fit`.
+            As in `fit`.
 
         Returns
         -------
         float
-            the expected rate.
+            The expected rate.
 
         Examples
         --------
@@ -920,10 +885,8 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         True
         """
         query = Problem(rate)
-        probabilities, rows = self._observe(
-            X, y, sensitive_features, reference, sample_weight, query, propensity_weights
-        )
-        return self.policy_.expected(query.minimize, rows, probabilities=probabilities)
+        rows = self._read_rows(X, y, sensitive_features, reference, sample_weight, propensity_weights, query)
+        return self.policy_.expected(query.minimize, rows)
 
     def violations(
         self,
@@ -935,30 +898,30 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         sample_weight: Any = None,
         propensity_weights: Any = None,
     ) -> Violations:
-        """For each rule, its observed rate minus its bound: above zero, it is violated on these rows.
+        """Return for each rule its observed rate minus its bound: above zero, it is violated on these rows.
 
         Parameters
         ----------
         X : array or frame of shape (n_rows, n_features)
-            rows.
+            Rows.
         y : array of shape (n_rows,), optional
-            their labels; needed if a rule refers to labels. Where some labels or groups are missing, rates
-            are prediction-powered, as in `fit`.
+            Their labels; needed if a rule refers to labels. If some labels or groups are missing, rates are
+            prediction-powered, as in `fit`.
         sensitive_features : frame, dict, or array of shape (n_rows,), optional
-            the true groups that the rules refer to, also those with a group estimator.
+            The true groups that the rules refer to, also those with a group estimator.
         reference, sample_weight, propensity_weights
-            as in `fit`.
+            As in `fit`.
 
         Returns
         -------
         Violations
-            a mapping {rule: excess}, for each single rule by its text; nan where no row meets its conditions.
+            A mapping {rule: excess}, for each single rule by its text; nan if no row meets its conditions.
             Printed, and by `to_frame`, it is a small table with one line for each rule or family as stated.
 
         Raises
         ------
         EvidenceError
-            if labels or groups are missing that a rule refers to.
+            If labels or groups are missing that a rule refers to.
 
         Examples
         --------
@@ -967,33 +930,25 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         >>> from bylaw import ConstrainedClassifier
         >>> X, y = make_classification(200, random_state=0)
         >>> clf = ConstrainedClassifier(LogisticRegression(), "rejected() <= 0.1", random_state=0).fit(X, y)
-        >>> found = clf.violations(X, y)
-        >>> list(found)
+        >>> list(clf.violations(X, y))
         ['rejected() <= 0.1']
-        >>> found.to_frame().columns.tolist()
-        ['rule', 'rules', 'violated', 'worst', 'at']
         """
-        probabilities, observed = self._observe(
-            X, y, sensitive_features, reference, sample_weight, None, propensity_weights
-        )
-        options = self.policy_.action_space.options
-        expanded = self.policy_.problem.expand(observed.classes, observed.group_values, options)
-        rules = [found.rule for found in expanded]
+        rows = self._read_rows(X, y, sensitive_features, reference, sample_weight, propensity_weights)
+        policy, space = self.policy_, self.policy_.action_space
+        probabilities, observed = policy.probabilities(rows), observe(policy.calibrate(rows))
         unseen = observed.unseen
         if missing := [name for name in observed.hidden_groups if name in unseen and isinstance(name, str)]:
             raise EvidenceError(f"to assess the rules, pass sensitive_features with the true {missing}")
-        space = self.policy_.action_space
-        if LABEL in unseen and any(atom.needs_label(space) for rule in rules for atom in rule.atoms()):
-            raise EvidenceError("some of the rules refer to labels: to assess them, pass y")
-        excesses = {
-            str(rule): self.policy_.expected(rule.excess, observed, probabilities=probabilities)
-            if has_rows(rule.excess, observed)
-            else math.nan
-            for rule in rules
-        }
-        parts: dict[str, list[str]] = {str(found.statement): [] for found in expanded}
-        for found in expanded:
-            parts[str(found.statement)].append(str(found.rule))
+        excesses: dict[str, float] = {}
+        parts: dict[str, list[str]] = {}
+        for one in policy.problem.expand(observed.classes, observed.group_values, space.options):
+            if LABEL in unseen and any(atom.needs_label(space) for atom in one.rule.atoms()):
+                raise EvidenceError("some of the rules refer to labels: to assess them, pass y")
+            excesses[str(one.rule)] = math.nan
+            if has_rows(one.rule.excess, observed):
+                excess = policy.expected(one.rule.excess, observed, probabilities=probabilities)
+                excesses[str(one.rule)] = excess
+            parts.setdefault(str(one.statement), []).append(str(one.rule))
         return Violations(excesses, list(parts.items()))
 
     def audit(
@@ -1006,54 +961,35 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         sample_weight: Any = None,
         propensity_weights: Any = None,
         rules: Any = None,
-        decisions: Any = None,
-        outcomes: Mapping[str, Any] | None = None,
-        limits: Limits | None = None,
-        largest_weight: float | None = None,
-        confidence: float = 0.95,
-        method: Literal["betting", "hoeffding_bentkus", "clopper_pearson"] = "betting",
-        fitted_rows: Literal["refuse", "estimate"] = "refuse",
-        min_cell: int = MIN_CELL,
+        **options: Any,
     ) -> Audit:
         """Test the rules on held-out rows: observed rates with confidence bounds, p-values and verdicts.
 
         Parameters
         ----------
         X : array or frame of shape (n_rows, n_features)
-            rows that `fit` did not see.
+            Rows that `fit` did not see.
         y : array of shape (n_rows,), optional
-            their labels. Where some labels or groups are missing, each rule is judged on the rows that show
-            all that it refers to.
+            Their labels. If some labels or groups are missing, each rule is judged on the rows that have all
+            columns that it refers to.
         sensitive_features, reference, sample_weight, propensity_weights
-            as in `violations`.
+            As in `violations`.
         rules : rule, family, str, or list of these, optional
-            what to test instead of the rules of the fit.
-        decisions : array of shape (n_rows,), optional
-            decisions that were made, to test instead of the policy's probabilities.
-        outcomes : dict, optional
-            what costs in `custom` turned out to be, by name, or "known"; as in `bylaw.audit`.
-        limits : dict, optional
-            the least and the most of costs in `custom`, by name.
-        largest_weight : float, optional
-            that any row can have.
-        confidence : float, default=0.95
-            of all bounds together.
-        method : {"betting", "hoeffding_bentkus", "clopper_pearson"}, default="betting"
-            of the bounds.
-        fitted_rows : {"refuse", "estimate"}, default="refuse"
-            what to do with rows that `fit` saw.
-        min_cell : int, default=10
-            the number of rows that a group must have for its rates to be shown.
+            Rules to test instead of those of the fit.
+        **options
+            The other options of `bylaw.audit`: `decisions`, decisions that were made, to test instead of the
+            probabilities of the policy; `outcomes` and `limits` of costs in `custom`; `largest_weight`;
+            `confidence` (default 0.95) and `method` of the bounds; `fitted_rows`; and `min_cell`.
 
         Returns
         -------
         Audit
-            see `bylaw.audit`, where the options are explained.
+            The verdicts, see `bylaw.audit`.
 
         Raises
         ------
         EvidenceError
-            if `fit` saw these rows, or if labels or groups are missing.
+            If `fit` saw these rows, or if labels or groups are missing.
 
         Examples
         --------
@@ -1062,43 +998,28 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         >>> from bylaw import ConstrainedClassifier
         >>> X, y = make_classification(400, random_state=0)
         >>> clf = ConstrainedClassifier(LogisticRegression(), "rejected() <= 0.1", random_state=0)
-        >>> found = clf.fit(X[:200], y[:200]).audit(X[200:], y[200:])
-        >>> [rule.rule for rule in found.rules]
+        >>> verdicts = clf.fit(X[:200], y[:200]).audit(X[200:], y[200:], confidence=0.9)
+        >>> [rule.rule for rule in verdicts.rules]
         ['rejected() <= 0.1']
         """
         query = None if rules is None else Problem(self.policy_.problem.minimize, rules)
-        evidence, groups = self._read_outcomes(X, y, sensitive_features, reference, sample_weight, query)
-        return audit(
-            self.policy_,
-            evidence,
-            labels=y,
-            groups=groups,
-            propensity_weights=propensity_weights,
-            rules=rules,
-            decisions=decisions,
-            outcomes=outcomes,
-            limits=limits,
-            largest_weight=largest_weight,
-            confidence=confidence,
-            method=method,
-            fitted_rows=fitted_rows,
-            min_cell=min_cell,
-        )
+        rows = self._read_rows(X, y, sensitive_features, reference, sample_weight, propensity_weights, query)
+        return audit(self.policy_, rows, rules=rules, **options)
 
     def explain(self, X: Any, *, sensitive_features: Any = None, reference: Any = None) -> Explanation:
-        """For each row, the share of each rule in the score of each action; the shares add up to the score.
+        """Compute for each row the share of each rule in the score of each action.
 
         Parameters
         ----------
         X : array or frame of shape (n_rows, n_features)
-            rows.
+            Rows.
         sensitive_features, reference
-            as in `predict`.
+            As in `predict`.
 
         Returns
         -------
         Explanation
-            see `bylaw.explain`.
+            The shares, which add up to the scores; see `bylaw.explain`.
 
         Examples
         --------
@@ -1113,45 +1034,37 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         evidence = self._make_evidence(X, sensitive_features, reference)
         return explain(self.policy_, evidence)
 
-    def frontier(
-        self,
-        sweep: Mapping[Any, Any],
-        *,
-        tol: float = 1e-5,
-        callback: Callable[[Progress], Any] | None = None,
-    ) -> Frontier:
-        """The least cost at each of many levels of a rule: what `fit` would choose there, on the same rows.
+    def frontier(self, sweep: Mapping[Any, Any], **options: Any) -> Frontier:
+        """Compute the least cost at each of many levels of a rule: what `fit` would choose there.
 
         The models stay as they are: each point is the policy of the out-of-fold predictions of the fit, with
-        labels, groups, calibration and margins as in `fit`. With a guarantee, points have no margin, as the
-        held-out rows tell it only for the rules as they are. The rows of the fit are kept for it in memory,
-        but not in a saved classifier.
+        labels, groups, calibration and margins as in `fit`. With a guarantee, points have no margin, since
+        the held-out rows certify the rules at their own levels only. The classifier keeps the rows of the fit
+        for this in memory, but not in a file.
 
         Parameters
         ----------
         sweep : dict
             {rule: levels} for one or two of the rules and families, given as the objects or their texts, as
             in `bylaw.frontier`.
-        tol : float, default=1e-5
-            of the solver.
-        callback : callable, optional
-            called after each point.
+        **options
+            `tol` of the solver, by default 1e-5, and `callback`, as in `bylaw.frontier`.
 
         Returns
         -------
         Frontier
-            with `levels`, `cost`, `prices` and `policies`; notebooks show it as a curve.
+            With `levels`, `cost`, `prices` and `policies`; notebooks show it as a curve.
 
         Raises
         ------
         InfeasibleRulesError
-            if the rules conflict at every level.
+            If the rules conflict at every level.
         OptionError
-            if the classifier was loaded from a file, which has no rows.
+            If the classifier was loaded from a file, which has no rows.
 
         See Also
         --------
-        bylaw.frontier : the same for probabilities that are already there.
+        bylaw.frontier : The same for given probabilities.
 
         Examples
         --------
@@ -1160,21 +1073,13 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         >>> from bylaw import ConstrainedClassifier
         >>> X, y = make_classification(200, flip_y=0.2, random_state=0)
         >>> clf = ConstrainedClassifier(LogisticRegression(), "rejected() <= 0.1", random_state=0).fit(X, y)
-        >>> found = clf.frontier({"rejected() <= 0.1": [0.05, 0.1, 0.2]})
-        >>> bool((found.cost[:-1] > found.cost[1:]).all())  # the more are rejected, the fewer errors
+        >>> curve = clf.frontier({"rejected() <= 0.1": [0.05, 0.1, 0.2]})
+        >>> bool((curve.cost[:-1] > curve.cost[1:]).all())  # the more are rejected, the fewer errors
         True
         """
         rows = self._get_fitted_rows("frontier")
-        return frontier(
-            self.policy_.problem,
-            self._choose_columns(rows),
-            sweep,
-            **self._choose_options(rows),
-            solver=self.solver,
-            beta=self.beta,
-            tol=tol,
-            callback=callback,
-        )
+        fixed = {**self._choose_options(rows), "solver": self.solver, "beta": self.beta}
+        return frontier(self.policy_.problem, self._choose_columns(rows), sweep, **fixed, **options)
 
     def report(
         self,
@@ -1188,29 +1093,29 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         propensity_weights: Any = None,
         **options: Any,
     ) -> Report:
-        """Write a page about the fitted policy: what it decides, whether its rules hold, what they cost.
+        """Write a page about the fitted policy: its decisions, whether its rules hold, and their cost.
 
         Parameters
         ----------
         path : str or path, optional
-            where to save the page, such as "report.html".
+            The file to write, such as "report.html".
         X, y, sensitive_features, reference, sample_weight, propensity_weights : optional
-            rows that `fit` did not see, as in `audit`: the rules are then judged on them. Without, they are
-            estimated on the rows of the fit.
+            Rows that `fit` did not see, as in `audit`: the rules are then judged on them. By default, rates
+            are estimated on the rows of the fit.
         **options
-            as in `bylaw.report.report`, such as `title`, `confidence` and `levels`.
+            As in `bylaw.report.report`, such as `title`, `confidence` and `levels`.
 
         Returns
         -------
         Report
-            notebooks show it in a frame; `save` writes it to a file.
+            The page, which notebooks show in a frame and `save` writes to a file.
 
         Raises
         ------
         OptionError
-            if the classifier was loaded from a file, which has no rows of the fit.
+            If the classifier was loaded from a file, which has no rows of the fit.
         EvidenceError
-            if `fit` saw these rows, or if labels or groups are missing.
+            If `fit` saw these rows, or if labels or groups are missing.
 
         Examples
         --------
@@ -1219,89 +1124,101 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         >>> from bylaw import ConstrainedClassifier
         >>> X, y = make_classification(400, random_state=0)
         >>> clf = ConstrainedClassifier(LogisticRegression(), "rejected() <= 0.1", random_state=0)
-        >>> made = clf.fit(X[:200], y[:200]).report(None, X[200:], y[200:], levels=0, title="Referrals")
-        >>> "<h1>Referrals</h1>" in made.html
+        >>> page = clf.fit(X[:200], y[:200]).report(None, X[200:], y[200:], levels=0, title="Referrals")
+        >>> "<h1>Referrals</h1>" in page.html
         True
         """
-        from bylaw.report import report  # a page takes time to import, and few ask for one
+        from bylaw.report import report  # takes time to import, and few calls need it
 
         rows = self._get_fitted_rows("report")
-        given = {"y": y, "sensitive_features": sensitive_features, "reference": reference}
-        given |= {"sample_weight": sample_weight, "propensity_weights": propensity_weights}
+        columns = {"y": y, "sensitive_features": sensitive_features, "reference": reference}
+        columns |= {"sample_weight": sample_weight, "propensity_weights": propensity_weights}
         held_out = None
         if X is not None:
-            evidence, groups = self._read_outcomes(X, y, sensitive_features, reference, sample_weight, None)
-            held_out = evidence.with_observed(
-                labels=y,
-                true_groups=groups,
-                largest_weight=self.largest_weight,
-                propensity_weights=propensity_weights,
+            held_out = self._read_rows(X, y, sensitive_features, reference, sample_weight, propensity_weights)
+            held_out = held_out.with_observed(largest_weight=self.largest_weight)
+        elif alone := [name for name, column in columns.items() if column is not None]:
+            raise OptionError(
+                f"{alone[0]} must be given together with X, rows that fit did not see: pass both, or neither"
             )
-        elif alone := [name for name, value in given.items() if value is not None]:
-            raise OptionError(f"{alone[0]}= goes with X, rows that fit did not see: pass both, or neither")
-        made = report(self.policy_, rows, held_out=held_out, **options)
+        page = report(self.policy_, rows, held_out=held_out, **options)
         if path is not None:
-            made.save(path)
-        return made
+            page.save(path)
+        return page
 
-    def _get_fitted_rows(self, asked: str) -> Evidence:
+    def _get_fitted_rows(self, method: str) -> Evidence:
         check_is_fitted(self)
         if self._fitted_rows is None:
             raise OptionError(
-                f"{asked}() needs the rows of the fit, which are not saved with a classifier: fit it again, "
-                f"or call bylaw.{asked} with evidence of rows that you have"
+                f"{method}() needs the rows of the fit, which are not saved with a classifier: fit it again, "
+                f"or call bylaw.{method} with evidence of rows that you have"
             )
         return self._fitted_rows
 
-    def _observe(
+    def _make_evidence(
         self,
         X: Any,
-        y: Any,
         sensitive_features: Any,
         reference: Any,
-        weights: Any,
-        query: Problem | None = None,
-        propensity_weights: Any = None,
-    ) -> tuple[Floats, ObservedRows]:
-        """Return probabilities of decisions, and the rows as observed, with the columns of the query."""
-        evidence, groups = self._read_outcomes(X, y, sensitive_features, reference, weights, query)
-        evidence = self.policy_.calibrate(
-            evidence.with_observed(labels=y, true_groups=groups, propensity_weights=propensity_weights)
-        )
-        return self.policy_.probabilities(evidence), observe(evidence)
+        compared: Sequence[str] = (),
+        sample_weight: Any = None,
+    ) -> Evidence:
+        """Return evidence of new rows, also with the labels of the earlier models in `compared`."""
+        check_is_fitted(self)
+        X = self._check_features(X, reset=False)
+        index = check_alignment({"X": X, "sensitive_features": sensitive_features, "reference": reference})
+        problem, attributes = self.policy_.problem, self.policy_.feature_map.attributes
+        hidden = {name for group in self.trained_.hidden for name in group.names}
+        known = [name for name in problem.attributes if name not in hidden]
+        groups = read_groups(sensitive_features, known, X)
+        groups = {name: admit_values(name, group, attributes[name].values) for name, group in groups.items()}
+        names = list(dict.fromkeys((*problem.references, *compared)))
+        sources = {**self.references_, **select_references(reference, names)}
+        references = read_references(sources, names, X, sensitive_features, problem.attributes)
+        evidence = self.trained_.make_evidence(FitRows(X, None, groups, references))
+        index = check_alignment({"sample_weight": sample_weight}, index)
+        weights = None if sample_weight is None else read_weights(sample_weight, X)
+        return evidence.with_columns(weights=weights, index=index)
 
-    def _read_outcomes(
+    def _read_rows(
         self,
         X: Any,
         y: Any,
         sensitive_features: Any,
         reference: Any,
-        weights: Any,
-        query: Problem | None,
-    ) -> tuple[Evidence, dict[str, KnownGroup]]:
-        """Return the rows as they are known at decision time, and their true groups."""
+        sample_weight: Any,
+        propensity_weights: Any = None,
+        query: Problem | None = None,
+    ) -> Evidence:
+        """Return evidence of rows, with observed labels and true groups, and the columns of the query."""
+        check_is_fitted(self)
         stated = self.policy_.problem
         query = query or stated
-        evidence = self._make_evidence(X, sensitive_features, reference, query.references)
-        index = check_alignment({"y": y, "sample_weight": weights}, evidence.index)
-        evidence = evidence.with_columns(index=index)
+        rows = self._make_evidence(X, sensitive_features, reference, query.references, sample_weight)
+        rows = rows.with_columns(index=check_alignment({"y": y}, rows.index))
         names = list(dict.fromkeys((*stated.attributes, *query.attributes)))
-        if weights is not None:
-            evidence = evidence.with_columns(weights=read_weights(weights, X))
-        return evidence, read_groups(sensitive_features, names, X, names)
+        groups = read_groups(sensitive_features, names, X, names)
+        return rows.with_observed(labels=y, true_groups=groups, propensity_weights=propensity_weights)
+
+    def _check_features(self, X: Any, reset: bool) -> Any:
+        """Return X as the models read it, or raise if its columns are not those of the fit."""
+        if len(shape := getattr(X, "shape", (0, 0))) == 1:
+            raise EvidenceError(
+                f"X must have rows and columns, got the shape {shape}. Reshape your data: X.reshape(-1, 1) "
+                "if it is one feature, X.reshape(1, -1) or X.iloc[[0]] if it is one row"
+            )
+        validate_data(self, X, skip_check_array=True, reset=reset)
+        return indexable(X)[0]
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """How `fit` passes metadata on to the estimator, the group estimators, the calibrator and the
-        splitter.
+        """Return how `fit` passes metadata to the estimator, group estimators, calibrator and splitter.
 
         Returns
         -------
         MetadataRouter
-            for scikit-learn.
+            The routes, for scikit-learn.
         """
-        estimators = self.group_estimator
-        models = estimators if isinstance(estimators, Mapping) else {None: estimators}
-        return make_router(self, {key: model for key, model in models.items() if model is not None})
+        return make_router(self)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -1313,7 +1230,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return tags
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the rows of the fit: a saved classifier holds no labels and groups of single rows."""
+        """Leave out the rows of the fit: a saved classifier holds no labels and groups of single rows."""
         state: Any = super().__getstate__()
         return {**state, "_fitted_rows": None} if "_fitted_rows" in state else state
 

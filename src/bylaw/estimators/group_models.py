@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,8 +13,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from bylaw._base.typing import Floats, Value
 from bylaw.errors import EvidenceError, OptionError
-from bylaw.estimators.cross_fitting import ensure_probabilities, is_frozen
+from bylaw.estimators.inputs import list_atoms
 from bylaw.estimators.joint import JointClassifier, expand_cells
+from bylaw.estimators.sklearn_contract import ensure_probabilities, is_frozen
 from bylaw.language.expressions import LABEL
 from bylaw.language.problem import Problem
 from bylaw.program.linear_form import admit_values
@@ -27,33 +28,32 @@ Names = tuple[str, ...]  # attributes that are modeled together
 class HiddenGroup:
     """A model of some attributes together, given known ones, and with the label if rules need both."""
 
-    names: Names
-    values: tuple[tuple[Value, ...], ...]  # of each attribute
-    given: Names  # known attributes that rules refer to together with these
-    given_values: tuple[tuple[Value, ...], ...]
+    values: Mapping[str, tuple[Value, ...]]  # of each attribute
+    given: Mapping[str, tuple[Value, ...]]  # of known attributes that rules refer to together with these
     classes: tuple[Value, ...] | None  # with the label, if the model is of both
     product: bool  # whether the label and the group are taken as independent given x
     model: Any  # a classifier of cells, not fitted unless it is frozen
+    route: Any  # its key in the dict of group estimators; None if one model is for all
     frequencies: Floats  # (*shape): of the cells at fit, for rows that the model gives no probability
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        sizes = tuple(map(len, (*self.given_values, *self.values)))
-        return sizes if self.classes is None else (*sizes, len(self.classes))
+    def names(self) -> Names:
+        return tuple(self.values)
 
     @property
     def key(self) -> Any:
+        """The attribute, or a tuple of several."""
         return self.names[0] if len(self.names) == 1 else self.names
 
     @property
-    def combinations(self) -> list[Any]:
-        """The values in the order of the cells, as tuples if there are several attributes."""
-        return list(self.values[0]) if len(self.names) == 1 else list(itertools.product(*self.values))
+    def shape(self) -> tuple[int, ...]:
+        sizes = tuple(map(len, (*self.given.values(), *self.values.values())))
+        return sizes if self.classes is None else (*sizes, len(self.classes))
 
     def encode_cells(self, groups: Mapping[str, KnownGroup], label_codes: Any) -> NDArray[np.int64]:
         """Return each row's cell as one number, `MISSING` if its label or a group is missing."""
-        named = zip((*self.given, *self.names), (*self.given_values, *self.values), strict=True)
-        codes = [admit_values(name, groups[name], values).codes for name, values in named]
+        named = {**self.given, **self.values}
+        codes = [admit_values(name, groups[name], values).codes for name, values in named.items()]
         codes = [*codes, label_codes] if self.classes else codes
         missing = np.logical_or.reduce([column < 0 for column in codes])
         cells = np.ravel_multi_index([np.maximum(column, 0) for column in codes], self.shape)
@@ -64,10 +64,11 @@ class HiddenGroup:
         if not is_frozen(self.model):
             return expand_cells(model.predict_proba(X), model.classes_, self.shape)
         if hasattr(model, "predict_joint"):
-            if model.values_ == (self.values if self.classes is None else (*self.values, self.classes)):
+            labels = () if self.classes is None else (self.classes,)
+            if model.values_ == (*self.values.values(), *labels):
                 return model.predict_joint(X)
         elif len(self.shape) == 1:
-            positions = [self.values[0].index(value) for value in np.asarray(model.classes_).tolist()]
+            positions = [self.values[self.key].index(value) for value in np.asarray(model.classes_).tolist()]
             return expand_cells(model.predict_proba(X), np.array(positions), self.shape)
         raise OptionError(
             f"the frozen group_estimator for {' x '.join(self.names)} must be a JointClassifier fitted on "
@@ -82,9 +83,7 @@ class HiddenGroup:
         P(s, y | x) = P(s | x, y) P(y | x): the group model gives the first factor and the classifier the
         second, so that the joint probabilities agree with the classifier's.
         """
-        known = [
-            admit_values(g, groups[g], v).codes for g, v in zip(self.given, self.given_values, strict=True)
-        ]
+        known = [admit_values(name, groups[name], values).codes for name, values in self.given.items()]
         n_rows, depth = len(cells), 1 if self.classes is None else len(self.classes)
         overall = self.frequencies[tuple(known)] if known else self.frequencies[None]
         cells = cells[(np.arange(n_rows), *known)].reshape(n_rows, -1, depth)
@@ -94,7 +93,9 @@ class HiddenGroup:
         if self.classes is not None or self.product:
             joint[self.key] = shares * probabilities[:, None, :]
         group = joint[self.key].sum(axis=2) if joint else shares[:, :, 0]
-        return {self.key: dict(zip(self.combinations, group.T, strict=True))}, joint
+        several = itertools.product(*self.values.values())  # combinations, in the order of the cells
+        values = self.values[self.key] if len(self.values) == 1 else several
+        return {self.key: dict(zip(values, group.T, strict=True))}, joint
 
 
 def _normalize_groups(cells: Floats, otherwise: Floats | float) -> Floats:
@@ -115,77 +116,58 @@ def make_hidden_groups(
     hidden = find_hidden_names(estimators, problem)
     values = {name: _find_values(name, estimators, groups) for name in hidden}
     known = {name: group.values for name, group in groups.items() if name not in hidden}
-    space = problem.action_space(classes)
-    expanded = problem.expand(classes, {**known, **values}, space.options)
-    rates = [one.rule.excess for one in expanded]
     labelled: dict[Names, bool] = {}
     given: dict[Names, dict[str, None]] = {}
-    for atom in [atom for rate in (problem.minimize, *rates) for atom, _ in rate.terms]:
+    for atom, needs_label in list_atoms(problem, classes, {**known, **values}):
         named = dict(atom.conditions)
-        needs_label = atom.needs_label(space)  # raises if a rule names an unknown label
         if names := tuple(name for name in hidden if name in named):
             labelled[names] = labelled.get(names, False) or needs_label
             given.setdefault(names, {}).update(dict.fromkeys(name for name in named if name in known))
     models = []
     for names, with_label in labelled.items():
-        model = _find_model(estimators, names)
-        together = () if is_frozen(model) else tuple(given[names])
+        route, model = _find_model(estimators, names)
+        if isinstance(model, JointClassifier):  # its combinations are encoded as cells here
+            model = model.estimator
+        model = ensure_probabilities(model, f"the group_estimator for {' x '.join(names)}")
         group = HiddenGroup(
-            names=names,
-            values=tuple(values[name] for name in names),
-            given=together,
-            given_values=tuple(known[name] for name in together),
+            values={name: values[name] for name in names},
+            given={} if is_frozen(model) else {name: known[name] for name in given[names]},
             classes=classes if with_label and not product else None,
             product=with_label and product,
             model=model,
+            route=route,
             frequencies=np.ones(1),
         )
-        models.append(replace(group, frequencies=_count_cells(group, groups, label_codes)))
-    _check_use(estimators, models, product)
-    return tuple(models)
-
-
-def _check_use(estimators: Any, hidden: Sequence[HiddenGroup], product: bool) -> None:
-    """Raise an error if a model of a dict, or `joint="product"`, has no effect."""
-    if not hidden:
-        return
-    if product and not any(group.product for group in hidden):
+        counts = np.ones(group.shape)
+        if group.classes is not None and label_codes is None:
+            if not is_frozen(model):
+                raise EvidenceError(
+                    f"a rule refers to {' x '.join(names)} and the label together: pass y, from which a "
+                    "model of both is learned, or joint='product' if they are independent given X"
+                )
+        elif all(name in groups for name in names):
+            cells = group.encode_cells(groups, label_codes)
+            counts = np.bincount(cells[cells >= 0], minlength=counts.size).reshape(group.shape).astype(float)
+        models.append(replace(group, frequencies=counts))
+    if models and product and not any(group.product for group in models):
         raise OptionError(
             "joint='product' has no effect: no rule refers to an unknown group and the label together. Leave "
             "out joint"
         )
-    if not isinstance(estimators, Mapping):
-        return
-    used = {find_model_key(estimators, group.names) for group in hidden}
-    if unused := [key for key in estimators if key not in used]:
-        needed = [group.key for group in hidden]
+    used = [group.route for group in models]
+    unused = [key for key in estimators if key not in used] if isinstance(estimators, Mapping) else []
+    if models and unused:
+        needed = [group.key for group in models]
         raise OptionError(
             f"group_estimator has models that no rule needs, for {unused}: the rules need models for "
             f"{needed}. Attributes that a rule names together are learned together, by one model under a "
             "tuple of their names"
         )
-
-
-def _count_cells(group: HiddenGroup, groups: Mapping[str, KnownGroup], label_codes: Any) -> Floats:
-    """Return the number of rows in each cell, (*shape), or ones if labels or groups are unknown."""
-    if group.classes is not None and label_codes is None:
-        if not is_frozen(group.model):
-            raise EvidenceError(
-                f"a rule refers to {' x '.join(group.names)} and the label together: pass y, from which a "
-                "model of both is learned, or joint='product' if they are independent given X"
-            )
-        return np.ones(group.shape)
-    if any(name not in groups for name in group.names):
-        return np.ones(group.shape)
-    cells = group.encode_cells(groups, label_codes)
-    counts = np.bincount(cells[cells >= 0], minlength=int(np.prod(group.shape)))
-    return counts.reshape(group.shape).astype(float)
+    return tuple(models)
 
 
 def find_hidden_names(estimators: Any, problem: Problem) -> list[str]:
     """Return the attributes that are unknown at decision time."""
-    if estimators is None:
-        return []
     if not isinstance(estimators, Mapping):
         return list(problem.attributes)
     names = [name for key in estimators for name in (key if isinstance(key, tuple) else (key,))]
@@ -199,8 +181,7 @@ def find_hidden_names(estimators: Any, problem: Problem) -> list[str]:
 
 def _find_values(name: str, estimators: Any, groups: Mapping[str, KnownGroup]) -> tuple[Value, ...]:
     """Return the values of an attribute: those of a frozen model, or of the rows."""
-    key = find_model_key(estimators, (name,))
-    model = estimators if key is None else estimators[key]
+    key, model = _find_model(estimators, (name,))
     if is_frozen(model):
         check_is_fitted(model)
         place = key.index(name) if isinstance(key, tuple) else 0
@@ -215,20 +196,12 @@ def _find_values(name: str, estimators: Any, groups: Mapping[str, KnownGroup]) -
     )
 
 
-def find_model_key(estimators: Any, names: Names) -> Any:
-    """Return the key of a dict for the model of some attributes, or None if one model is for all."""
+def _find_model(estimators: Any, names: Names) -> tuple[Any, Any]:
+    """Return the model of some attributes and its key in a dict; the key is None if one model is for all."""
     if not isinstance(estimators, Mapping):
-        return None
+        return None, estimators
     tuples = [key for key in estimators if isinstance(key, tuple) and set(names) <= set(key)]
     for key in (names, *names, *tuples):
         if key in estimators:
-            return key
+            return key, estimators[key]
     raise OptionError(f"group_estimator has no model for {' x '.join(names)}; it has {list(estimators)}")
-
-
-def _find_model(estimators: Any, names: Names) -> Any:
-    key = find_model_key(estimators, names)
-    model = estimators if key is None else estimators[key]
-    if isinstance(model, JointClassifier):  # its combinations are encoded as cells here
-        model = model.estimator
-    return ensure_probabilities(model, f"the group_estimator for {' x '.join(names)}")

@@ -15,9 +15,11 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_y, _is_arraylike, _num_samples, check_is_fitted, column_or_1d
 
-from bylaw._base.typing import Floats
+from bylaw._base.typing import Floats, Value
 from bylaw.errors import EvidenceError, OptionError
-from bylaw.estimators.cross_fitting import RowIndices, is_frozen
+from bylaw.estimators.sklearn_contract import is_frozen
+from bylaw.language.expressions import Atom
+from bylaw.language.problem import Problem
 from bylaw.rows.arrays import (
     as_columns,
     as_numbers,
@@ -29,6 +31,8 @@ from bylaw.rows.arrays import (
 )
 from bylaw.rows.evidence import REJECTED
 from bylaw.rows.groups import MISSING, KnownGroup, concatenate_groups, factorize
+
+RowIndices = NDArray[np.intp]
 
 
 @dataclass(frozen=True)
@@ -54,27 +58,21 @@ class FitRows:
     def select(self, rows: RowIndices) -> FitRows:
         """Return some of the rows."""
 
-        def select(column: Any) -> Any:
-            return None if column is None else column[rows]
-
+        columns: Any = (self.codes, self.weights, self.propensity_weights)
+        codes, weights, propensity_weights = (None if column is None else column[rows] for column in columns)
         return FitRows(
             _safe_indexing(self.X, rows),
-            select(self.codes),
+            codes,
             {name: group.rows(rows) for name, group in self.groups.items()},
             {name: column[rows] for name, column in self.references.items()},
-            select(self.weights),
-            select(self.propensity_weights),
+            weights,
+            propensity_weights,
         )
 
-    def append(self, more: FitRows, hidden: Collection[str]) -> FitRows:
+    def append(self, more: FitRows) -> FitRows:
         """Return these rows and more, which have no labels and perhaps no groups that are hidden."""
         groups = {}
         for name in dict.fromkeys([*self.groups, *more.groups]):
-            if name not in more.groups and name not in hidden:
-                raise EvidenceError(
-                    f"the rules refer to {name!r}, which must be known to decide: pass "
-                    f"unlabelled_sensitive_features with this column"
-                )
             known = self.groups.get(name) or more.groups[name]
             parts = [
                 rows.groups.get(name) or KnownGroup(known.values, np.full(len(rows), MISSING))
@@ -113,7 +111,7 @@ def check_row_parameters(
     append = "append the rows to X instead, with missing labels in y"
     if weights is not None:
         raise OptionError(f"sample_weight has no weights of the unlabeled rows: {append}")
-    if labels := [name for name, source in sources.items() if not _is_model(source)]:
+    if labels := [name for name, source in sources.items() if not is_model(source)]:
         raise OptionError(
             f"reference {labels[0]!r} has no labels of the unlabeled rows: pass the fitted model, or {append}"
         )
@@ -168,6 +166,18 @@ def read_labels(model: Any, X: Any, y: Any) -> tuple[NDArray[np.int64] | None, N
     return codes, classes
 
 
+def list_atoms(
+    problem: Problem, classes: tuple[Value, ...], groups: Mapping[str, tuple[Value, ...]]
+) -> list[tuple[Atom, bool]]:
+    """Return the parts of the objective and of all rules, and whether they refer to labels.
+
+    Raise an error if one of them names an unknown label or group.
+    """
+    space = problem.action_space(classes)
+    rates = [problem.minimize, *(one.rule.excess for one in problem.expand(classes, groups, space.options))]
+    return [(atom, atom.needs_label(space)) for rate in rates for atom, _ in rate.terms]
+
+
 def read_groups(
     sensitive_features: Any,
     names: Sequence[str],
@@ -177,7 +187,7 @@ def read_groups(
 ) -> dict[str, KnownGroup]:
     """Return the columns of these names.
 
-    Values of hidden attributes may be missing, and a column without any value counts as not passed.
+    A hidden attribute may be left out, or have missing values; a column without any value counts as left out.
     """
     if isinstance(sensitive_features, str):
         raise EvidenceError(f"{argument} must be a column, got the text {sensitive_features!r}")
@@ -194,21 +204,15 @@ def read_groups(
         if not missing.all():
             group = factorize(fill_missing(vector, missing), what)
             groups[name] = KnownGroup(group.values, np.where(missing, MISSING, group.codes))
-    return groups
-
-
-def check_groups_known(attributes: Sequence[str], known: Collection[str], sensitive_features: Any) -> None:
-    """Raise an error if an attribute of the rules is not among those that are known."""
-    missing = [name for name in attributes if name not in known]
-    if missing:
+    if absent := [name for name in names if name not in groups and name not in hidden]:
         named = isinstance(sensitive_features, Mapping) or is_frame(sensitive_features)
-        given = list(as_columns(sensitive_features, "sensitive_features")) if named else []
-        has = f" (it has {given})" if given else ""
+        given = f" (it has {list(as_columns(sensitive_features, argument))})" if named else ""
         raise EvidenceError(
-            f"the rules refer to {missing}, which must be known to decide: pass sensitive_features with "
-            f"{'this column' if len(missing) == 1 else 'these columns'}{has}, "
+            f"the rules refer to {absent}, which must be known to decide: pass {argument} with "
+            f"{'this column' if len(absent) == 1 else 'these columns'}{given}, "
             "or fit with a group_estimator, which predicts them from X"
         )
+    return groups
 
 
 def read_weights(sample_weight: Any, X: Any) -> Floats:
@@ -234,7 +238,7 @@ def read_propensity_weights(propensity_weights: Any, X: Any) -> Floats | None:
 
 def select_references(reference: Any, names: Sequence[str]) -> Mapping[str, Any]:
     """Return earlier models, or columns of their labels, by their names in the rules."""
-    if not _is_model(reference):
+    if not is_model(reference):
         return select_columns(reference, names, "reference")
     if len(names) > 1:
         raise EvidenceError(
@@ -243,12 +247,8 @@ def select_references(reference: Any, names: Sequence[str]) -> Mapping[str, Any]
     return dict.fromkeys(names, reference)
 
 
-def select_models(references: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the references that are models, not labels."""
-    return {name: source for name, source in references.items() if _is_model(source)}
-
-
-def _is_model(source: Any) -> bool:
+def is_model(source: Any) -> bool:
+    """Return whether a reference is a model, and not its labels."""
     if isinstance(source, type):
         raise OptionError(f"reference is the class {source.__name__}; pass a fitted model, or its labels")
     return hasattr(source, "predict") or hasattr(source, "predict_set")
@@ -272,7 +272,7 @@ def read_references(
                 f"the rules compare with {name!r}: pass reference= its labels of these rows, or fit with the "
                 "fitted model itself as reference"
             )
-        labels = _predict_reference(source, X, sensitive_features) if _is_model(source) else source
+        labels = _predict_reference(source, X, sensitive_features) if is_model(source) else source
         columns[name] = as_vector(labels, what)
         check_row_count(columns[name], X, what)
     return columns

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bylaw._base.typing import Floats
 from bylaw.errors import EvidenceError
-from bylaw.estimators.cross_fitting import clone_unfitted, ensure_probabilities
+from bylaw.estimators.sklearn_contract import clone_unfitted, ensure_probabilities
 from bylaw.rows.arrays import as_columns, as_vector, check_alignment, is_frame
 from bylaw.rows.groups import factorize
 

@@ -7,7 +7,6 @@ per point, and the estimates add up to one. The bandwidth h is chosen by leave-o
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self
 
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.neighbors import KDTree
+from sklearn.preprocessing import PolynomialFeatures
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
@@ -131,7 +131,11 @@ class LocalPolynomialClassifier(ClassifierMixin, BaseEstimator):
         self._X, self._weights = X[kept], weights[kept]
         self._indicators = np.eye(len(self.classes_))[codes[kept]]
         self.frequencies_ = np.average(self._indicators, axis=0, weights=self._weights)
-        self._basis = _Basis(X.shape[1], self.degree)
+        # The monomials up to twice the degree, and the positions of products of two terms among them.
+        self._monomials = PolynomialFeatures(2 * self.degree).fit(X[:1])
+        powers = list(map(tuple, self._monomials.powers_))
+        terms = [np.array(one) for one in powers if sum(one) <= self.degree]
+        self._products = np.array([[powers.index(tuple(a + b)) for b in terms] for a in terms])
         self._tree = KDTree(self._X)
         self.bandwidth_ = self._choose_bandwidth() if self.bandwidth == "cv" else float(self.bandwidth)
         return self
@@ -190,15 +194,22 @@ class LocalPolynomialClassifier(ClassifierMixin, BaseEstimator):
         kernel, end = KERNELS[self.kernel]
         near, far = self._tree.query_radius(X, end * bandwidth, return_distance=True)
         counts = np.array([len(neighbors) for neighbors in near])
-        columns = np.concatenate(near)
+        columns, shape = np.concatenate(near), (len(X), len(self._X))
+        if not len(columns):
+            return sparse.csr_array(shape)
         weights = kernel(np.concatenate(far) / bandwidth) * self._weights[columns]
-        offsets = (self._X[columns] - np.repeat(X, counts, axis=0)).T / bandwidth
-        monomials = self._basis.evaluate(offsets)
+        offsets = (self._X[columns] - np.repeat(X, counts, axis=0)) / bandwidth
+        monomials = self._monomials.transform(offsets).T
         # The normal equations of each point, from sums of products of monomials over its neighbors.
-        ends, shape = np.concatenate([[0], np.cumsum(counts)]), (len(X), len(self._X))
+        ends = np.concatenate([[0], np.cumsum(counts)])
         sums = [sparse.csr_array((weights * m, columns, ends), shape=shape).sum(axis=1) for m in monomials]
-        at_zero = _invert_first_row(np.stack(sums, axis=1)[:, self._basis.products])
-        values = sum(np.repeat(at_zero[:, m], counts) * monomials[m] for m in range(at_zero.shape[1]))
+        # The value at zero is a row of the inverse of their matrix or, if it is singular, pseudo-inverse.
+        values, vectors = np.linalg.eigh(np.stack(sums, axis=1)[:, self._products])
+        regular = values > _SINGULAR * np.maximum(values[:, -1:], np.finfo(float).tiny)
+        inverse = np.where(regular, 1 / np.where(regular, values, 1.0), 0.0)
+        at_zero = np.einsum("qme,qe->qm", vectors, inverse * vectors[:, 0, :])
+        terms = zip(at_zero.T, monomials, strict=False)
+        values = sum(np.repeat(share, counts) * monomial for share, monomial in terms)
         return sparse.csr_array((weights * values, columns, ends), shape=shape)
 
     def _choose_bandwidth(self) -> float:
@@ -209,7 +220,7 @@ class LocalPolynomialClassifier(ClassifierMixin, BaseEstimator):
         sample = np.sort(rng.permutation(len(self._X))[:count])
         # From just enough neighbors for the polynomial, by 200 pilot rows, to all rows.
         pilot = rng.permutation(len(self._X))[:200]
-        fewest = min(2 * len(self._basis.products) + 1, len(self._X))
+        fewest = min(2 * len(self._products) + 1, len(self._X))
         distances = self._tree.query(self._X[pilot], fewest)[0][:, -1]
         widest = float(np.ptp(self._X, axis=0).max()) or 1.0
         narrowest = min(float(np.median(distances)) or widest / 100, widest)
@@ -228,41 +239,8 @@ class LocalPolynomialClassifier(ClassifierMixin, BaseEstimator):
             rows = sample[part]
             leverage = np.asarray(smoother[np.arange(len(rows)), rows]).reshape(-1, 1)
             truth = self._indicators[rows]
-            isolated = (
-                leverage > 1 - _SINGULAR
-            )  # no other row is near, so that the frequencies are the estimate
+            isolated = leverage > 1 - _SINGULAR  # without neighbors, the estimate is the frequencies
             others = (smoother @ self._indicators - leverage * truth) / np.where(isolated, 1.0, 1 - leverage)
             estimates = self._as_probabilities(np.where(isolated, 0.0, others))
             total += float(self._weights[rows] @ ((estimates - truth) ** 2).sum(axis=1))
         return total / float(self._weights[sample].sum())
-
-
-class _Basis:
-    """The monomials up to twice the degree, each an earlier one times a coordinate."""
-
-    def __init__(self, n_features: int, degree: int) -> None:
-        factors = [
-            powers
-            for total in range(2 * degree + 1)
-            for powers in itertools.combinations_with_replacement(range(n_features), total)
-        ]
-        place = {powers: i for i, powers in enumerate(factors)}
-        self.steps = [(place[powers[:-1]], powers[-1]) for powers in factors[1:]]
-        terms = [powers for powers in factors if len(powers) <= degree]
-        # (n_terms, n_terms): the position of the product of two terms among the monomials.
-        self.products = np.array([[place[tuple(sorted(a + b))] for b in terms] for a in terms])
-
-    def evaluate(self, offsets: Floats) -> list[Floats]:
-        """Return each monomial, (n_pairs,), of offsets (n_features, n_pairs)."""
-        values = [np.ones(offsets.shape[1])]
-        for earlier, coordinate in self.steps:
-            values.append(values[earlier] * offsets[coordinate])
-        return values
-
-
-def _invert_first_row(equations: Floats) -> Floats:
-    """Return for each symmetric matrix the first row of its inverse or, if singular, pseudo-inverse."""
-    values, vectors = np.linalg.eigh(equations)
-    regular = values > _SINGULAR * np.maximum(values[:, -1:], np.finfo(float).tiny)
-    inverse = np.where(regular, 1 / np.where(regular, values, 1.0), 0.0)
-    return np.einsum("qme,qe->qm", vectors, inverse * vectors[:, 0, :])

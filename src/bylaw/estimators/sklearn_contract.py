@@ -1,25 +1,27 @@
-"""The contract of scikit-learn: random states, metadata routing, and scorers of searches."""
+"""Parts of scikit-learn's contract: models to clone, random states, metadata routing, scorers of searches."""
 
 from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from inspect import signature
-from numbers import Integral
+from numbers import Integral, Real
 from types import FrameType
 from typing import Any
 
 import numpy as np
 from sklearn import get_config
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 
 from bylaw._base.runtime import find_stack_level
 from bylaw._base.typing import Floats
 from bylaw.errors import OptionError
-from bylaw.estimators.cross_fitting import is_frozen
 from bylaw.language.problem import Problem
 
 _SCORER = {  # by kind of decisions: whether a scorer of labels is refused, and why
@@ -33,7 +35,30 @@ _INSTEAD = (
 )
 
 
-# Random states. scikit-learn has none for a `Generator`, which its splitters do not take.
+def ensure_probabilities(estimator: Any, what: str) -> Any:
+    """Return the classifier, calibrated if it only has a decision function."""
+    if hasattr(estimator, "predict_proba"):
+        return estimator
+    if hasattr(estimator, "decision_function"):
+        return CalibratedClassifierCV(estimator)
+    raise OptionError(
+        f"{what} must be a classifier with predict_proba or decision_function, got {estimator!r}"
+    )
+
+
+def clone_unfitted(estimator: Any) -> Any:
+    """Return an unfitted copy of one estimator; `clone` is annotated for collections, too."""
+    return clone(estimator)
+
+
+def is_frozen(estimator: Any) -> bool:
+    """Return whether an estimator is not to be trained again."""
+    return isinstance(estimator, FrozenEstimator)
+
+
+def is_fraction(cv: Any) -> bool:
+    """Return whether `cv` is the fraction of the rows to predict, in one split."""
+    return isinstance(cv, Real) and not isinstance(cv, Integral)
 
 
 def check_random_state(state: Any) -> None:
@@ -49,7 +74,7 @@ def check_random_state(state: Any) -> None:
 
 
 def make_seed(state: Any) -> Any:
-    """Return a state that scikit-learn's splitters take."""
+    """Return a state for scikit-learn's splitters, which do not take a `Generator`."""
     return int(state.integers(2**31)) if isinstance(state, np.random.Generator) else state
 
 
@@ -58,16 +83,15 @@ def make_generator(state: Any) -> np.random.Generator:
     return np.random.default_rng(state.randint(2**31) if isinstance(state, np.random.RandomState) else state)
 
 
-# Metadata routing.
-
-
-def make_router(owner: Any, group_models: Mapping[Any, Any]) -> MetadataRouter:
+def make_router(owner: Any) -> MetadataRouter:
     """Return the router of `fit` to the classifier, its estimator, group models, calibrator and splitter."""
     mapping = MethodMapping().add(caller="fit", callee="fit")
     router = MetadataRouter(owner=owner).add_self_request(owner)
     router.add(estimator=owner.estimator, method_mapping=mapping)
-    for key, model in group_models.items():
-        router.add(**{name_route(key): model}, method_mapping=mapping)
+    models = owner.group_estimator
+    for key, model in (models if isinstance(models, Mapping) else {None: models}).items():
+        if model is not None:
+            router.add(**{name_route(key): model}, method_mapping=mapping)
     if owner.calibrator is not None and not isinstance(owner.calibrator, str):
         router.add(calibrator=owner.calibrator, method_mapping=mapping)
     if hasattr(owner.cv, "get_metadata_routing"):
@@ -125,53 +149,44 @@ class Routes:
         return self.routed.splitter.split if self.routed is not None and "splitter" in self.routed else {}
 
 
-# Searches. scikit-learn turns an error of a scorer into a score that is nan; an error of `fit` is raised.
-
-
 def check_search(problem: Problem, needed: Sequence[str]) -> None:
     """Raise an error if a search that calls `fit` has a scorer that cannot score the classifier.
 
-    `needed` are the arguments that `predict` and `score` take beside X: groups and earlier models.
+    scikit-learn turns an error of a scorer into a score that is nan, but raises an error of `fit`. `needed`
+    are the arguments that `predict` and `score` take beside X: groups and earlier models.
     """
-    for scorer in _find_scorers():
-        if type(scorer).__name__ != "_PassthroughScorer":
-            _check_scorer(scorer, problem, needed)
-        elif needed and not get_config()["enable_metadata_routing"]:  # the classifier's own score
-            requests = ", ".join(f"{name}=True" for name in needed)
-            raise OptionError(
-                f"the search gives {' and '.join(needed)} to fit, but not to score: that takes metadata "
-                "routing. Write before it:\n"
-                "    sklearn.set_config(enable_metadata_routing=True)\n"
-                f"    clf = clf.set_fit_request({requests}).set_score_request({requests})"
-            )
-
-
-def _check_scorer(scorer: Any, problem: Problem, needed: Sequence[str]) -> None:
-    """Refuse a scorer of scikit-learn that cannot compare `predict(X)` with labels, or warn about it."""
-    name = getattr(getattr(scorer, "_score_func", scorer), "__name__", "the scorer")
-    refused, reason = _SCORER.get(problem.kind, (False, ""))
-    message = (
-        f"{name} {reason}. {_INSTEAD}. For another rate, pass a function: scoring=lambda clf, X, y: "
-        "1 - clf.expected(rate, X, y)"
-    )
-    if refused:
-        raise OptionError(message)
-    if needed:
-        raise OptionError(
-            f"{name} calls predict without the {' and '.join(needed)} that it needs. {_INSTEAD}"
-        )
-    if reason:
-        warnings.warn(message, UserWarning, stacklevel=find_stack_level())
-
-
-def _find_scorers() -> Iterator[Any]:
-    """Yield scikit-learn's scorers of the search that called `fit`, from its frame on the stack."""
+    # Find the scorers of the search in its frame on the stack.
     frame: FrameType | None = sys._getframe()
     while frame is not None and frame.f_code.co_name != "_fit_and_score":
         frame = frame.f_back
     if frame is None or not str(frame.f_globals.get("__name__")).startswith("sklearn."):
         return
     scorer = frame.f_locals.get("scorer")
+    refused, reason = _SCORER.get(problem.kind, (False, ""))
     for one in getattr(scorer, "_scorers", {"score": scorer}).values():
-        if type(one).__module__ == "sklearn.metrics._scorer":
-            yield one
+        if type(one).__module__ != "sklearn.metrics._scorer":
+            continue
+        if type(one).__name__ == "_PassthroughScorer":  # the classifier's own score
+            if needed and not get_config()["enable_metadata_routing"]:
+                requests = ", ".join(f"{name}=True" for name in needed)
+                raise OptionError(
+                    f"the search gives {' and '.join(needed)} to fit, but not to score: that takes metadata "
+                    "routing. Write before it:\n"
+                    "    sklearn.set_config(enable_metadata_routing=True)\n"
+                    f"    clf = clf.set_fit_request({requests}).set_score_request({requests})"
+                )
+            continue
+        # A scorer of scikit-learn compares predict(X) with labels.
+        name = getattr(getattr(one, "_score_func", one), "__name__", "the scorer")
+        message = (
+            f"{name} {reason}. {_INSTEAD}. For another rate, pass a function: scoring=lambda clf, X, y: "
+            "1 - clf.expected(rate, X, y)"
+        )
+        if refused:
+            raise OptionError(message)
+        if needed:
+            raise OptionError(
+                f"{name} calls predict without the {' and '.join(needed)} that it needs. {_INSTEAD}"
+            )
+        if reason:
+            warnings.warn(message, UserWarning, stacklevel=find_stack_level())

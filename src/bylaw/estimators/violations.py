@@ -1,4 +1,4 @@
-"""By how much rules are missed on some rows: by single rule, and in a small table by statement."""
+"""The violations of rules on some rows, by single rule and in a small table by statement."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class StatementViolation(NamedTuple):
     statement: str
     rules: int  # single rules that it consists of
     violated: int  # of them
-    worst: float  # the largest excess: observed rate minus bound; nan where no row tells
+    worst: float  # the largest excess: observed rate minus bound; nan if no row meets the conditions
     at: str  # the single rule with that excess
 
 
@@ -24,15 +24,20 @@ class Violations(Mapping[str, float]):
     """For each single rule, its observed rate minus its bound. Made by `ConstrainedClassifier.violations`.
 
     A mapping from the text of each single rule to its excess: above zero, the rule is violated on these rows;
-    nan where no row meets its conditions. Printed, and by `to_frame`, it is a small table with one line for
-    each rule or family as it was stated.
+    nan if no row meets its conditions. Printed, and by `to_frame`, it is a small table with one line for each
+    rule or family as it was stated.
+
+    Attributes
+    ----------
+    statements : tuple of StatementViolation
+        A summary of each rule or family as it was stated.
 
     Examples
     --------
-    >>> found = Violations({"error() <= 0.1": -0.02}, [("error() <= 0.1", ["error() <= 0.1"])])
-    >>> found["error() <= 0.1"]
+    >>> violations = Violations({"error() <= 0.1": -0.02}, [("error() <= 0.1", ["error() <= 0.1"])])
+    >>> violations["error() <= 0.1"]
     -0.02
-    >>> found
+    >>> violations
     rule            rules  violated  worst
     error() <= 0.1      1         0  -0.02
     """
@@ -41,7 +46,14 @@ class Violations(Mapping[str, float]):
         self, excesses: Mapping[str, float], statements: Sequence[tuple[str, Sequence[str]]]
     ) -> None:
         self._excesses = dict(excesses)
-        self._statements = [(statement, tuple(rules)) for statement, rules in statements]
+        summaries = []
+        for statement, rules in statements:
+            known = [rule for rule in rules if not math.isnan(self[rule])]
+            at = max(known, key=self.__getitem__, default="")
+            violated = sum(self[rule] > 0 for rule in known)
+            worst = self[at] if at else math.nan
+            summaries.append(StatementViolation(statement, len(rules), violated, worst, at))
+        self.statements = tuple(summaries)
 
     def __getitem__(self, rule: str) -> float:
         return self._excesses[rule]
@@ -52,25 +64,16 @@ class Violations(Mapping[str, float]):
     def __len__(self) -> int:
         return len(self._excesses)
 
-    @property
-    def statements(self) -> tuple[StatementViolation, ...]:
-        """One for each rule or family as it was stated."""
-        return tuple(self._summarize(statement, rules) for statement, rules in self._statements)
-
-    def _summarize(self, statement: str, rules: tuple[str, ...]) -> StatementViolation:
-        known = [rule for rule in rules if not math.isnan(self[rule])]
-        at = max(known, key=self.__getitem__, default="")
-        violated = sum(self[rule] > 0 for rule in known)
-        return StatementViolation(statement, len(rules), violated, self[at] if at else math.nan, at)
-
     def to_frame(self, like: Any = None) -> Any:
-        """One line for each rule or family as it was stated, with the columns rule, rules (how many single
-        ones), violated (of them), worst (the largest excess) and at (the single rule that has it).
+        """Return a table with one line for each rule or family as it was stated.
+
+        Its columns are rule, rules (the number of single rules), violated (the number of violated ones),
+        worst (the largest excess) and at (the single rule that has it).
 
         Parameters
         ----------
         like : frame, optional
-            the result is a frame of the same library; by default, of the first installed of pandas, polars
+            The result is a frame of the same library; by default, of the first installed of pandas, polars
             and pyarrow.
         """
         names = ("rule", *StatementViolation._fields[1:])

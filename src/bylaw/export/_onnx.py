@@ -122,7 +122,10 @@ def onnx_model(policy: Policy, *, references: Mapping[str, ReferenceForm] | None
     >>> isinstance(onnx_model(policy), bytes)
     True
     """
-    onnx = _import_onnx()
+    try:
+        import onnx
+    except ImportError:
+        raise OptionError(f"an ONNX graph needs onnx: {install_extra('onnx')}") from None
     features = Features(
         policy.feature_map, default_columns(policy.feature_map, references), policy.calibration
     )
@@ -141,13 +144,7 @@ def onnx_model(policy: Policy, *, references: Mapping[str, ReferenceForm] | None
         ],
         doc_string="\n".join(describe_policy(policy)),
     )
-    onnx.helper.set_model_props(model, _make_metadata(policy))
-    onnx.checker.check_model(model, full_check=True)
-    return model.SerializeToString()
-
-
-def _make_metadata(policy: Policy) -> dict[str, str]:
-    return {
+    metadata = {
         "digest": policy.digest,
         "minimize": str(policy.problem.minimize),
         "rules": json.dumps([str(rule) for rule in policy.problem.rules]),
@@ -155,14 +152,9 @@ def _make_metadata(policy: Policy) -> dict[str, str]:
         "classes": json.dumps(policy.action_space.classes),
         "groups": json.dumps({name: a.values for name, a in policy.feature_map.attributes.items()}),
     }
-
-
-def _import_onnx() -> Any:
-    try:
-        import onnx
-    except ImportError:
-        raise OptionError(f"an ONNX graph needs onnx: {install_extra('onnx')}") from None
-    return onnx
+    onnx.helper.set_model_props(model, metadata)
+    onnx.checker.check_model(model, full_check=True)
+    return model.SerializeToString()
 
 
 class _GraphBuilder:
@@ -181,21 +173,24 @@ class _GraphBuilder:
     def write(self, vector: Vector, output: str | None = None) -> str:
         """Add the nodes that compute a vector, unless they are there; return the name of its value."""
         if vector not in self._values:
-            self._values[vector] = self._write(vector, output)
+            self._values[vector] = self._add(vector, output)
         return self._values[vector]
 
-    def _write(self, vector: Vector, output: str | None) -> str:
+    def _add(self, vector: Vector, output: str | None) -> str:
         detail = vector.detail
         match vector.operator:
             case "constant":
                 return self._add_constant([detail])
             case "read":
-                parts = [
-                    self._read_matrix(list(cells)) for _, cells in groupby(detail, lambda cell: cell[:2])
-                ]
+                parts = []
+                for (part, _), group in groupby(detail, lambda cell: cell[:2]):
+                    *_, last = cells = list(group)
+                    shape = ["N", *(place + 1 for place in last.place)]
+                    name = self._add_input(cells[0], self.onnx.TensorProto.DOUBLE, shape)
+                    parts.append(self._add_node("Flatten", name, axis=1) if part == "joint" else name)
                 return parts[0] if len(parts) == 1 else self._add_node("Concat", *parts, axis=1)
             case "step":
-                return self._write(vector.arguments[0], output)
+                return self._add(vector.arguments[0], output)
             case "in":
                 return self._compare(vector)
         arguments = [self.write(argument) for argument in vector.arguments]
@@ -207,9 +202,9 @@ class _GraphBuilder:
             case "linear":
                 weights, bias = detail
                 product = self._add_node("MatMul", *arguments, self._add_constant(weights))
-                return (
-                    self._add_node("Add", product, self._add_constant(bias[None])) if bias.any() else product
-                )
+                if not bias.any():
+                    return product
+                return self._add_node("Add", product, self._add_constant(bias[None]))
             case "greatest":
                 return self._add_node("ReduceMax", *arguments, axes=[1], keepdims=1)
             case "all":
@@ -218,23 +213,17 @@ class _GraphBuilder:
             case "between":
                 given, low, high = arguments
                 above, below = (
-                    self._add_node("LessOrEqual", *pair) for pair in ((low, given), (given, high))
+                    self._add_node("LessOrEqual", low, given),
+                    self._add_node("LessOrEqual", given, high),
                 )
                 return self._add_node("And", above, below)
             case "case":
-                *choices, value = (
-                    arguments if len(arguments) % 2 else [*arguments, self._add_constant(np.nan)]
-                )
+                missing = [] if len(arguments) % 2 else [self._add_constant(np.nan)]
+                *choices, value = [*arguments, *missing]
                 for i in range(len(choices) - 2, -1, -2):
                     value = self._add_node("Where", choices[i], choices[i + 1], value, output=output)
                 return value
         return self._add_node(_OPERATORS[vector.operator], *arguments)
-
-    def _read_matrix(self, cells: list[Cell]) -> str:
-        """Add the input that holds these cells; return it as a matrix (N, C)."""
-        shape = ["N", *(place + 1 for place in cells[-1].place)]
-        name = self._add_input(cells[0], self.onnx.TensorProto.DOUBLE, shape)
-        return name if len(shape) == 2 else self._add_node("Flatten", name, axis=1)
 
     def _compare(self, vector: Vector) -> str:
         """Return whether a known value is one of some, (N, 1)."""

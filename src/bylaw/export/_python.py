@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from importlib.metadata import version
@@ -77,47 +78,44 @@ def to_python(policy: Policy, columns: Columns | None = None) -> str:
     """
     roles = columns or default_columns(policy.feature_map)
     features = Features(policy.feature_map, roles, policy.calibration)
+    # The key of each cell in a row; one that is one less a column is named after it.
     names = {cell: get_column(roles, *cell) for cell in features.cells}
-    others = {names[cell]: cell for cell in names if is_complement(roles, cell.part, cell.place)}
-    names |= {cell: f"1 - {column}" for column, cell in others.items()}
-    complements = {names[cell]: column for column, cell in others.items()}
+    complements = {}
+    for cell in features.cells:
+        if is_complement(roles, cell.part, cell.place):
+            names[cell], column = f"1 - {names[cell]}", names[cell]
+            complements[names[cell]] = column
     if columns is None and len(set(names.values())) < len(names):
-        raise OptionError(
-            f"several columns would have the same name: {_find_duplicates(names.values())}; pass columns="
-        )
+        twice = sorted(name for name, count in Counter(names.values()).items() if count > 1)
+        raise OptionError(f"several columns would have the same name: {twice}; pass columns=")
+    header = [f"Written by bylaw {version('bylaw')}.", *describe_policy(policy)]
+    printer = PythonPrinter({cell: f"cells[{name!r}]" for cell, name in names.items()})
+    texts, steps = printer.write_steps([compute_probabilities(policy, features)])
+    lines = ["def _compute(cells: dict[str, Any]) -> list[Any]:"]
+    for (step, i), text in steps.items():
+        lines += [f"    {write_comment(note, '#')}" for note in step.detail[1][i : i + 1]]
+        lines.append(f"    {printer.name_entry(step, i)} = {f'({text})' if chr(10) in text else text}")
+    runtime = resources.files("bylaw.export").joinpath("_python_runtime.py").read_text(encoding="utf-8")
     parts = [
         '"""A policy: how to decide on a row, with only the standard library."""',
-        *(
-            write_comment(line, "#")
-            for line in [f"Written by bylaw {version('bylaw')}.", *describe_policy(policy)]
-        ),
+        *(write_comment(line, "#") for line in header),
         _IMPORTS.rstrip("\n") + "\n",
         *_write_tables(policy, features, names, complements),
         "",
         "",
-        PythonPrinter(names).write_function("_compute", compute_probabilities(policy, features)),
+        *lines,
+        f"    return [{', '.join(texts)}]",
         "",
-        _read_runtime(),
+        "",
+        runtime.partition(_LINE)[2].lstrip("\n"),
     ]
     return "\n".join(parts)
 
 
 class PythonPrinter(TextPrinter):
-    """Writes vectors in Python.
+    """Writes vectors in Python."""
 
-    Parameters
-    ----------
-    names : dict
-        the column of each cell.
-    """
-
-    templates: ClassVar[Mapping[str, str]] = {
-        "+": "{} + {}",
-        "-": "{} - {}",
-        "*": "{} * {}",
-        "/": "{} / {}",
-        "<": "{} < {}",
-        "<=": "{} <= {}",
+    templates: ClassVar[dict[str, str]] = TextPrinter.templates | {
         "between": "{1} <= {0} <= {2}",
         "and": "{} and {}",
         "max": "max({}, {})",
@@ -125,19 +123,11 @@ class PythonPrinter(TextPrinter):
         "exp": "math.exp({})",
         "log": "math.log({})",
         "greatest": "max({})",
-        "all": "{}",
     }
     joiners: ClassVar[Mapping[str, str]] = {"greatest": ", ", "all": " and "}
 
-    def __init__(self, names: Mapping[Cell, str]) -> None:
-        self.names = names
-        super().__init__()
-
     def write_constant(self, value: Any) -> str:
         return repr(value)
-
-    def write_column(self, key: Any) -> str:
-        return f"cells[{self.names[key]!r}]"
 
     def write_case(self, conditions: list[str], values: list[str]) -> str:
         rest = values[-1] if len(values) > len(conditions) else "None"
@@ -147,15 +137,6 @@ class PythonPrinter(TextPrinter):
     def write_membership(self, vector: Vector, i: int) -> str:
         found, values = self.write(vector.arguments[0], i), vector.detail
         return f"{found} == {values[0]!r}" if len(values) == 1 else f"{found} in {values!r}"
-
-    def write_function(self, name: str, result: Vector) -> str:
-        """Return the source of a function of a row's cells that returns the entries of a vector."""
-        texts, steps = self.write_steps([result])
-        lines = [f"def {name}(cells: dict[str, Any]) -> list[Any]:"]
-        for (step, i), text in steps.items():
-            lines += [f"    {write_comment(note, '#')}" for note in step.detail[1][i : i + 1]]
-            lines.append(f"    {self.name_entry(step, i)} = {f'({text})' if chr(10) in text else text}")
-        return "\n".join([*lines, f"    return [{', '.join(texts)}]", ""])
 
 
 def _write_tables(
@@ -188,13 +169,3 @@ def _write_tables(
 
 def _write_table(name: str, meaning: str, rows: Iterable[Any]) -> str:
     return "\n".join([f"{name} = [  # {meaning}", *(f"    {row!r}," for row in rows), "]"])
-
-
-def _read_runtime() -> str:
-    source = resources.files("bylaw.export").joinpath("_python_runtime.py").read_text(encoding="utf-8")
-    return source.partition(_LINE)[2].lstrip("\n")
-
-
-def _find_duplicates(names: Iterable[str]) -> list[str]:
-    seen = list(names)
-    return sorted({name for name in seen if seen.count(name) > 1})

@@ -17,8 +17,8 @@ from bylaw.calibration.calibration import (
     CalibratedEvidence,
     fit_calibration,
 )
-from bylaw.engines.database import PULL
 from bylaw.engines.databases import DatabaseScan
+from bylaw.engines.engine import PULL
 from bylaw.engines.scan import Scan, attach_observed, read_rows
 from bylaw.errors import BylawError, OptionError, Remedy
 from bylaw.language.problem import Problem

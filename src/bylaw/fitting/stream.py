@@ -18,7 +18,7 @@ from bylaw.fitting.stream_state import StreamState
 from bylaw.language.expressions import LABEL, Conditions
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy
-from bylaw.policy.recognition import TableSum, hash_features
+from bylaw.policy.provenance import TableSum, hash_features
 from bylaw.program.blocks import make_block
 from bylaw.program.dual import Dual
 from bylaw.program.linear_form import check_options_cost, compile_problem

@@ -14,7 +14,7 @@ from bylaw._base.files import BadValueError, Node, read_json
 from bylaw._base.typing import Floats
 from bylaw.language.parser import renew_text
 from bylaw.language.problem import Problem
-from bylaw.policy.recognition import TableSum
+from bylaw.policy.provenance import TableSum
 from bylaw.policy.serialization import (
     compute_digest,
     feature_map_to_dict,

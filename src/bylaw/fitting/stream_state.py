@@ -13,7 +13,7 @@ import numpy as np
 
 from bylaw._base.typing import Floats
 from bylaw.language.expressions import Conditions
-from bylaw.policy.recognition import TableSum
+from bylaw.policy.provenance import TableSum
 from bylaw.program.blocks import Block
 from bylaw.program.dual import Dual, RuleExcesses, measure_excesses
 from bylaw.program.linear_form import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,14 +137,14 @@ def explain(policy: Policy, evidence: Evidence) -> Explanation:
     features = policy.feature_map.columns(
         rows, slice(None), np.empty((len(policy.feature_map.features), len(rows)))
     )
-    shares = _share_scores(policy)
-    problem, space, scores = policy.problem, policy.action_space, features.T @ shares.baseline
+    baseline, by_rule = _share_scores(policy)
+    problem, space, scores = policy.problem, policy.action_space, features.T @ baseline
     without = None
     if isinstance(problem.minimize, Rate) and problem.minimize.is_linear:
         free = [action in list_free_options(problem.minimize, space) for action in space.actions]
         without = space.hard_decision(np.where(free, -np.inf, scores))
-    pulls = np.zeros((len(rows), len(shares.pulls), len(policy.actions)))
-    for j, matrix in enumerate(shares.pulls):
+    pulls = np.zeros((len(rows), len(by_rule), len(policy.actions)))
+    for j, matrix in enumerate(by_rule.values()):
         pulls[:, j] = features.T @ matrix + 0.0  # no -0.0
     # Prices and frequencies of a policy from a file are rounded: what they leave of the scores, except for
     # what is the same for all actions, is divided among the rules by size.
@@ -155,7 +155,7 @@ def explain(policy: Policy, evidence: Evidence) -> Explanation:
     scores = scores + np.where(sizes > 0, 0.0, left)
     return Explanation(
         action_space=policy.action_space,
-        rules=shares.rules,
+        rules=tuple(by_rule),
         baseline=scores,
         pulls=pulls,
         probabilities=policy.probabilities(evidence),
@@ -164,19 +164,13 @@ def explain(policy: Policy, evidence: Evidence) -> Explanation:
     )
 
 
-class _Shares(NamedTuple):
-    """score_matrix = baseline + sum of pulls, (F, A) each, up to what is the same for all actions."""
+def _share_scores(policy: Policy) -> tuple[Floats, dict[str, Floats]]:
+    """Return the shares (F, A) of the objective and of each rule that has a price, by its text.
 
-    baseline: Floats
-    rules: tuple[str, ...]
-    pulls: Sequence[Floats]
-
-
-def _share_scores(policy: Policy) -> _Shares:
-    """Return the shares of the objective and of each rule that has a price."""
+    They add up to the score matrix, up to what is the same for all actions.
+    """
     feature_map, space = policy.feature_map, policy.action_space
-    groups = {name: attribute.values for name, attribute in feature_map.attributes.items()}
-    expanded = {str(one.rule): one for one in policy.problem.expand(space.classes, groups, space.options)}
+    expanded = {str(one.rule): one for one in policy.expanded_rules}
     priced = [price for price in policy.rule_prices if price.multiplier]
     linear = [price for price in priced if price.rule in expanded and expanded[price.rule].rule.is_linear]
     others = [price for price in priced if price not in linear]
@@ -189,18 +183,19 @@ def _share_scores(policy: Policy) -> _Shares:
         if others:
             raise RuleError(
                 f"the shares of {_join(others)} and of minimize={minimize} cannot be told apart: both are "
-                "quotients, solved together. Explain a policy that minimises a rate such as error()"
+                "quotients, solved together. Explain a policy that minimizes a rate such as error()"
             )
         rest = policy.score_matrix - sum(pulls, np.zeros(policy.score_matrix.shape))
-        return _Shares(rest, tuple(price.rule for price in linear), pulls)
+        return rest, {price.rule: pull for price, pull in zip(linear, pulls, strict=True)}
     baseline = -compile_rates(feature_map, policy.frequencies, [minimize])[0]
     if policy.rounded and not others:
         baseline, *pulls = _scale_shares(policy, [baseline, *pulls])
     rest = policy.score_matrix - sum(pulls, np.zeros(policy.score_matrix.shape))
     named = dict(zip((price.rule for price in linear), pulls, strict=True))
-    named |= _share_quotients(policy, [expanded.get(price.rule) for price in others], others, rest - baseline)
+    if others:
+        named |= _share_quotients(policy, [expanded.get(one.rule) for one in others], others, rest - baseline)
     order = sorted(named, key=[*(price.rule for price in priced), *named].index)
-    return _Shares(baseline, tuple(order), [named[rule] for rule in order])
+    return baseline, {rule: named[rule] for rule in order}
 
 
 def _scale_shares(policy: Policy, shares: Sequence[Floats]) -> list[Floats]:
@@ -228,8 +223,6 @@ def _share_quotients(
     Bounds on quotients, multiplied out, are linear, and their multipliers follow from the scores. Other rules
     have one share together.
     """
-    if not prices:
-        return {}
     try:
         excesses = [one.excess for one in expanded if one is not None]
     except RuleError:  # quotients that are compared with each other

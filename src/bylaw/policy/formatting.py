@@ -40,9 +40,20 @@ def make_policy_card(policy: Policy) -> Card:
         [code(rule), _format_price(policy, rule), bar(price, most)] for rule, price in policy.prices.items()
     ]
     title = f"Policy over {shorten(policy.actions)}: minimize {policy.problem.minimize}"
-    table = Table(("subject to", "price", ""), rows, numbers=(1,)) if rows else None
+    tables = [Table(("subject to", "price", ""), rows, numbers=(1,)) if rows else None]
+    prices = policy.rule_prices
+    if any(price.statement != price.rule for price in prices):  # the single rules, highest price first
+        priced = sorted((price for price in prices if price.multiplier), key=lambda price: -price.multiplier)
+        most = max((price.multiplier for price in priced), default=0.0)
+        rows = [
+            [code(one.rule), f"{one.multiplier:.4g}", bar(one.multiplier, most), f"{one.tightened:+.4g}"]
+            for one in priced[:_MOST_RULES]
+        ]
+        more = f", {len(priced) - len(rows)} not shown" if len(priced) > len(rows) else ""
+        summary = f"{len(priced)} of {len(prices)} single rules cost something{more}"
+        tables.append(Table(("single rule", "price", "", "tightened by"), rows, (1, 3), summary))
     remarks = [_describe_fit(policy), _describe_worst_group(policy), *_list_remarks(policy)]
-    return Card(title, [table, _list_single_rules(policy)], list(filter(None, remarks)))
+    return Card(title, tables, list(filter(None, remarks)))
 
 
 def _format_price(policy: Policy, rule: str, name: str = "") -> str:
@@ -72,16 +83,14 @@ def _is_predicted(policy: Policy) -> bool:
     """Return whether rules are about labels, groups or costs of which nothing was observed."""
     if policy.fitted_rates is not None and policy.fitted_rates.observed:
         return False
-    space, attributes = policy.action_space, policy.feature_map.attributes
-    groups = {name: attribute.values for name, attribute in attributes.items()}
-    rules = policy.problem.expand(space.classes, groups, space.options)
+    attributes = policy.feature_map.attributes
     hidden = {name for name, attribute in attributes.items() if not attribute.known}
     return any(
-        atom.needs_label(space)
+        atom.needs_label(policy.action_space)
         or atom.reads("cost") not in (None, CHANGED)
         or not hidden.isdisjoint(name for name, _ in atom.conditions)
-        for expanded in rules
-        for atom in expanded.rule.atoms()
+        for one in policy.expanded_rules
+        for atom in one.rule.atoms()
     )
 
 
@@ -93,22 +102,6 @@ def _describe_worst_group(policy: Policy) -> str:
     ordered = sorted(policy.group_rates, key=lambda one: -one.weight)
     weights = [f"{format_conditions(one.group)} {one.weight:.3g}" for one in ordered if one.weight > _NOTABLE]
     return f"worst group {format_conditions(worst.group)}, {worst.rate:.4g}; weights {', '.join(weights)}"
-
-
-def _list_single_rules(policy: Policy) -> Table | None:
-    """Return the prices of single rules, highest first, unless they are the rules as stated."""
-    prices = policy.rule_prices
-    if all(price.statement == price.rule for price in prices):
-        return None
-    priced = sorted((price for price in prices if price.multiplier), key=lambda price: -price.multiplier)
-    most = max((price.multiplier for price in priced), default=0.0)
-    rows = [
-        [code(one.rule), f"{one.multiplier:.4g}", bar(one.multiplier, most), f"{one.tightened:+.4g}"]
-        for one in priced[:_MOST_RULES]
-    ]
-    more = f", {len(priced) - len(rows)} not shown" if len(priced) > len(rows) else ""
-    summary = f"{len(priced)} of {len(prices)} single rules cost something{more}"
-    return Table(("single rule", "price", "", "tightened by"), rows, (1, 3), summary)
 
 
 def make_explanation_card(explanation: Explanation) -> Card:

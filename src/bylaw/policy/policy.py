@@ -23,11 +23,10 @@ from bylaw.errors import EvidenceError, GuaranteeWarning, OptionError, RuleError
 from bylaw.language.action_space import ActionSpace, Sampler
 from bylaw.language.expressions import CHANGED, Objective, Rate, Ratio, Worst
 from bylaw.language.parser import parse
-from bylaw.language.problem import Problem
+from bylaw.language.problem import ExpandedRule, Problem
 from bylaw.policy import serialization
 from bylaw.policy.formatting import format_policy, make_policy_card
-from bylaw.policy.provenance import Card
-from bylaw.policy.recognition import Fingerprints
+from bylaw.policy.provenance import Card, Fingerprints
 from bylaw.policy.sampling import sample_actions, sample_by_id, sample_pivotal
 from bylaw.program.linear_form import FeatureMap, LinearForm, compute_scores
 from bylaw.program.row_rates import compute_group_rates, measure_rate, warn_of_missing_groups
@@ -82,7 +81,7 @@ class Policy:
     calibration : Calibration or None
         how the model's probabilities are read; the policy applies it by itself.
     group_rates : tuple of GroupRate
-        where the worst group's rate is minimised: each group's weight and rate on the fitted rows.
+        if the worst group's rate is minimized: each group's weight and rate on the fitted rows.
     hard : HardDecisions or None
         of a policy without chance (`solve(..., deterministic=True)`), what giving up chance costs.
     vacuous : tuple of str
@@ -211,6 +210,12 @@ class Policy:
         Empty if neither labels nor groups nor a margin were given.
         """
         return {} if self.fitted_rates is None else {one.rule: one.excess for one in self.fitted_rates.rules}
+
+    @property
+    def expanded_rules(self) -> list[ExpandedRule]:
+        """The single rules that it was fitted for, with the classes and the groups of the fit."""
+        values = {name: attribute.values for name, attribute in self.feature_map.attributes.items()}
+        return self.problem.expand(self.action_space.classes, values, self.action_space.options)
 
     @property
     def linear_problem(self) -> Problem:
@@ -435,7 +440,7 @@ class Policy:
             if rng is not None or ids is not None or key is not None:
                 raise OptionError("method='argmax' draws nothing; leave out rng, ids and key")
             warnings.warn(
-                "argmax decisions are not random, and the rules hold for the randomised policy only: "
+                "argmax decisions are not random, and the rules hold for the randomized policy only: "
                 "audit these decisions by themselves",
                 GuaranteeWarning,
                 stacklevel=find_stack_level(),
@@ -516,13 +521,16 @@ class Policy:
             return max(rates.values())
         return measure_rate(stated, evidence, chances, self.action_space)
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """Hash of what decisions depend on: policies with equal digests decide alike.
 
         It does not cover the rules, the certificate, the card and the audits; `file_digest` does.
         """
-        return self._digest
+        rule = serialization.decision_rule_to_dict(
+            self.feature_map, self.score_matrix, self.beta, self.calibration
+        )
+        return serialization.compute_digest(rule)
 
     @property
     def file_digest(self) -> str:
@@ -531,14 +539,6 @@ class Policy:
         To make sure that a file is the one that was approved, compare this one.
         """
         return hashlib.sha256(format_json(serialization.to_dict(self)).encode()).hexdigest()
-
-    @cached_property
-    def _digest(self) -> str:
-        return serialization.compute_digest(
-            serialization.decision_rule_to_dict(
-                self.feature_map, self.score_matrix, self.beta, self.calibration
-            )
-        )
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the policy as JSON. An older file stays until the new one is complete.

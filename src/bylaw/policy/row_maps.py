@@ -15,11 +15,18 @@ from bylaw.engines.scan import Scan, scan
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.policy.policy import Policy
 from bylaw.rows.columns import Columns
-from bylaw.rows.evidence import Evidence
 from bylaw.scoring import DialectName, name_results, to_sql
 
 
-def answer_rows(policy: Policy, rows: Any, columns: Columns | None, **options: Any) -> Any:
+def answer_rows(
+    policy: Policy,
+    rows: Any,
+    columns: Columns | None,
+    *,
+    decides: bool,
+    ids: str | None = None,
+    key: str | None = None,
+) -> Any:
     """Return a frame of the policy's answers, of the same kind as that of the rows."""
     if not isinstance(rows, Scan):
         if columns is None:
@@ -30,7 +37,17 @@ def answer_rows(policy: Policy, rows: Any, columns: Columns | None, **options: A
         rows = scan(rows, columns)
     elif columns is not None:
         raise OptionError("scanned rows have their columns; leave out columns=")
-    answers = RowAnswers.prepare(policy, rows.columns, **options)
+    ids = rows.columns.id if ids is None else ids
+    if decides and not isinstance(ids, str):
+        raise OptionError("rows elsewhere are decided by id: pass ids=, the name of their column of ids")
+    if key is not None:
+        check_key(key)
+    found = policy.calibration
+    calibrated = [] if found is None else [found.by, *found.groups, *found.joint]
+    needed = rows.columns.without_outcomes().restrict(
+        [*policy.problem.attributes, *calibrated], policy.problem.references, policy.problem.arrays
+    )
+    answers = RowAnswers(replace(policy, fingerprints=()), needed, ids, decides, key)
     if missing := [name for name in answers.reads if name not in rows.engine.names]:
         raise EvidenceError(f"{rows.engine} has no column {missing[0]!r}; it has {rows.engine.names}")
     return rows.engine.map(answers)
@@ -42,25 +59,9 @@ class RowAnswers:
 
     policy: Policy
     columns: Columns
-    id: str | None  # the column of ids, which goes with the answers
+    id: str | None  # the column of ids, which the answers keep
     decides: bool
     key: str | None = None
-
-    @classmethod
-    def prepare(
-        cls, policy: Policy, columns: Columns, *, ids: Any = None, decides: bool, key: str | None = None
-    ) -> RowAnswers:
-        ids = columns.id if ids is None else ids
-        if decides and not isinstance(ids, str):
-            raise OptionError("rows elsewhere are decided by id: pass ids=, the name of their column of ids")
-        if key is not None:
-            check_key(key)
-        found = policy.calibration
-        calibrated = [] if found is None else [found.by, *found.groups, *found.joint]
-        needed = columns.without_outcomes().restrict(
-            [*policy.problem.attributes, *calibrated], policy.problem.references, policy.problem.arrays
-        )
-        return cls(replace(policy, fingerprints=()), needed, ids, decides, key)
 
     @property
     def carried(self) -> list[str]:
@@ -76,16 +77,22 @@ class RowAnswers:
         return name_results(self.policy, self.carried, probabilities=not self.decides, decisions=self.decides)
 
     def make_schema(self, given: Any) -> Any:
-        kept = [given.field(name) for name in self.carried]
-        made = pyarrow.float64()
-        if self.decides:
+        if not self.decides:
+            made = pyarrow.float64()
+        else:
             made = pyarrow.bool_() if self._decides_sets else self._actions.type
-        return pyarrow.schema([*kept, *(pyarrow.field(name, made) for name in self.names[len(kept) :])])
+        names = self.names[len(self.carried) :]
+        kept = [given.field(name) for name in self.carried]
+        return pyarrow.schema([*kept, *(pyarrow.field(name, made) for name in names)])
 
     def __call__(self, batch: Any, /) -> Any:
         evidence = self.columns.evidence(batch)
         kept = [batch.column(name) for name in self.carried]
-        made = self._decide(evidence, batch) if self.decides else self.policy.probabilities(evidence).T
+        if self.decides:
+            found = self.policy.decide_positions(evidence, ids=batch.column(self.id), key=self.key)
+            made = found.T if self._decides_sets else [self._actions.take(pyarrow.array(found))]
+        else:
+            made = self.policy.probabilities(evidence).T
         schema = self.make_schema(batch.schema)
         return pyarrow.RecordBatch.from_arrays([*kept, *map(pyarrow.array, made)], schema=schema)
 
@@ -100,10 +107,6 @@ class RowAnswers:
             keep=self.carried,
             probabilities=not self.decides,
         )
-
-    def _decide(self, evidence: Evidence, batch: Any) -> list[Any]:
-        found = self.policy.decide_positions(evidence, ids=batch.column(self.id), key=self.key)
-        return list(found.T) if self._decides_sets else [self._actions.take(pyarrow.array(found))]
 
     @property
     def _decides_sets(self) -> bool:

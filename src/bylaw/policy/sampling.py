@@ -30,15 +30,20 @@ def sample_by_id(
 ) -> Iterator[NDArray[np.int64]]:
     """Return, for each part (n_actions, n_rows) of probabilities, the actions sampled by id, (n_rows,).
 
-    Draw i takes the uniform number of column i in `uniforms_by_id`. Ids are hashed only for rows with more
-    than one possible action.
+    A digest has the uniform numbers of four parts: `suffix` ends the text that is hashed, with {} for the
+    number of the digest. Ids are hashed only for rows with more than one possible action.
     """
-    checked = _checked_ids(ids, parts[0].shape[1])
+    checked = check_ids(ids, parts[0].shape[1])
     for first in range(0, len(parts), PER_DIGEST):
         part = parts[first : first + PER_DIGEST]
-        undecided = np.any([_count_possible(probabilities) > 1 for probabilities in part], axis=0)
+        undecided = np.zeros(len(checked), dtype=bool)
+        for probabilities in part:
+            count = np.zeros(len(checked), np.int32)
+            for action in probabilities:  # a sum along the first axis of truth values is far slower
+                count += action > 0
+            undecided |= count > 1
         rows = slice(None) if undecided.all() else np.flatnonzero(undecided)
-        columns = _uniforms(checked[rows], key, suffix.format(first // PER_DIGEST), len(part))
+        columns = uniforms_by_id(checked[rows], key, suffix.format(first // PER_DIGEST), len(part))
         for probabilities, uniforms in zip(part, columns, strict=True):
             drawn = sample_actions(probabilities[:, rows], uniforms)
             if not isinstance(rows, slice):
@@ -48,24 +53,18 @@ def sample_by_id(
             yield drawn
 
 
-def _count_possible(probabilities: Floats) -> NDArray[np.int32]:
-    """Count the possible actions on each row, (n_rows,)."""
-    count = np.zeros(probabilities.shape[1], np.int32)
-    for action in probabilities:  # a sum along the first axis of truth values is far slower
-        count += action > 0
-    return count
+def uniforms_by_id(ids: NDArray[Any], key: str, ending: str = "", count: int = 1) -> Iterator[Floats]:
+    """Yield up to four uniform numbers per id, each (n_rows,), the same on any machine.
 
-
-def uniforms_by_id(ids: Any, key: str, n_rows: int, count: int = 1, suffix: str = "/{}") -> Iterator[Floats]:
-    """`count` columns of uniform numbers per id, each (n_rows,), the same on any machine.
-
-    Column i comes from the SHA-256 of "key/id" and the suffix, in which {} stands for i // 4: its
-    13 hex digits from place 13 (i % 4) on, as a fraction.
+    They come from the SHA-256 of "key/id" and the ending: its hex digits, 13 for each number, as a fraction.
     """
-    checked = _checked_ids(ids, n_rows)
-    for first in range(0, count, PER_DIGEST):
-        ending = suffix.format(first // PER_DIGEST)
-        yield from _uniforms(checked, key, ending, min(PER_DIGEST, count - first))
+    words = hash_ids(ids, f"{key}/", ending)
+    for start in range(0, count * _BITS, _BITS):
+        word, skipped = divmod(start, 64)  # the bits may begin in one word and end in the next
+        bits = words[:, word] << np.uint64(skipped) >> np.uint64(64 - _BITS)
+        if (missing := skipped + _BITS - 64) > 0:
+            bits |= words[:, word + 1] >> np.uint64(64 - missing)
+        yield bits / 2.0**_BITS
 
 
 def hash_ids(ids: NDArray[Any], prefix: str, ending: str) -> NDArray[np.uint64]:
@@ -79,13 +78,8 @@ def hash_ids(ids: NDArray[Any], prefix: str, ending: str) -> NDArray[np.uint64]:
     return np.frombuffer(digests, dtype=">u8").reshape(-1, 4).astype(np.uint64)
 
 
-def _uniforms(ids: NDArray[Any], key: str, ending: str, count: int) -> Iterator[Floats]:
-    """Return the columns of one digest."""
-    words = hash_ids(ids, f"{key}/", ending)
-    return (_bits(words, _BITS * place) / 2.0**_BITS for place in range(count))
-
-
-def _checked_ids(ids: Any, n_rows: int) -> NDArray[Any]:
+def check_ids(ids: Any, n_rows: int) -> NDArray[Any]:
+    """Return ids as an array; raise an error unless they are texts or whole numbers, one per row."""
     vector = as_vector(ids, "ids")
     if len(vector) != n_rows:
         raise EvidenceError(f"ids has {len(vector)} rows, but the evidence has {n_rows}")
@@ -93,14 +87,6 @@ def _checked_ids(ids: Any, n_rows: int) -> NDArray[Any]:
     if not all(issubclass(kind, str | int) and kind is not bool for kind in kinds):
         raise EvidenceError("ids must be strings or whole numbers, so that they have one spelling everywhere")
     return vector
-
-
-def _bits(words: NDArray[np.uint64], start: int) -> NDArray[np.uint64]:
-    """Return 52 bits of each row from bit `start` on, as whole numbers, (n_rows,)."""
-    word, skipped = divmod(start, 64)
-    kept = words[:, word] << np.uint64(skipped) >> np.uint64(64 - _BITS)
-    missing = skipped + _BITS - 64
-    return kept | (words[:, word + 1] >> np.uint64(64 - missing)) if missing > 0 else kept
 
 
 def sample_pivotal(probabilities: Floats, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -116,23 +102,14 @@ def sample_pivotal(probabilities: Floats, rng: np.random.Generator) -> NDArray[n
             undecided = np.flatnonzero((probabilities[a] > 0) & (probabilities[b] > 0))
             if len(undecided) < 2:
                 break
+            # Rows i can move `up` from b to a, or `down` from a to b, and rows j the same in return.
             half = len(undecided) // 2
-            _exchange(probabilities, a, b, undecided[:half], undecided[half : 2 * half], rng)
+            i, j = undecided[:half], undecided[half : 2 * half]
+            up = np.minimum(probabilities[b, i], probabilities[a, j])
+            down = np.minimum(probabilities[a, i], probabilities[b, j])
+            move = np.where(rng.random(half) * (up + down) < down, up, -down)
+            probabilities[a, i] += move
+            probabilities[b, i] -= move
+            probabilities[a, j] -= move
+            probabilities[b, j] += move
     return sample_actions(probabilities, rng.random(probabilities.shape[1]))
-
-
-def _exchange(
-    probabilities: Floats,
-    a: int,
-    b: int,
-    i: NDArray[np.int64],
-    j: NDArray[np.int64],
-    rng: np.random.Generator,
-) -> None:
-    up = np.minimum(probabilities[b, i], probabilities[a, j])  # what rows i can move from b to a
-    down = np.minimum(probabilities[a, i], probabilities[b, j])
-    move = np.where(rng.random(len(i)) * (up + down) < down, up, -down)
-    probabilities[a, i] += move
-    probabilities[b, i] -= move
-    probabilities[a, j] -= move
-    probabilities[b, j] += move

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +20,7 @@ from bylaw.language.action_space import ACTION_SPACES, ActionSpace, make_action_
 from bylaw.language.expressions import LABEL, CostColumn, ReferenceColumn, Source, Worst
 from bylaw.language.parser import renew_text
 from bylaw.language.problem import Problem
-from bylaw.policy.provenance import Card
-from bylaw.policy.recognition import Fingerprint, Fingerprints
+from bylaw.policy.provenance import Card, Fingerprint, Fingerprints
 from bylaw.program.linear_form import Attribute, Feature, FeatureMap
 from bylaw.program.solution import (
     Certificate,
@@ -51,18 +50,17 @@ def feature_map_to_dict(feature_map: FeatureMap) -> dict[str, Any]:
     return {
         "decisions": decisions,
         "features": [
-            {"source": _source_to_dict(f.source), "event": dict(f.event)} for f in feature_map.features
+            {
+                "source": f.source
+                and {"kind": _SOURCE_KINDS[type(f.source)], "name": f.source.name, "item": f.source.item},
+                "event": dict(f.event),
+            }
+            for f in feature_map.features
         ],
         "attributes": {
             name: {"values": list(a.values), "known": a.known} for name, a in feature_map.attributes.items()
         },
     }
-
-
-def _source_to_dict(source: Source | None) -> dict[str, Any] | None:
-    if source is None:
-        return None
-    return {"kind": _SOURCE_KINDS[type(source)], "name": source.name, "item": source.item}
 
 
 def problem_to_dict(problem: Problem) -> dict[str, Any]:
@@ -90,7 +88,7 @@ class _Rounding:
     """The number of digits of sums over the fitted rows in a file.
 
     Exact sums in two files whose rows differ by one would give away that row, and an exact frequency the
-    score of somebody who is alone in a group.
+    score of a row that is alone in a group.
     """
 
     digits: int  # significant digits of prices, costs and terms of guarantees
@@ -142,12 +140,11 @@ def _list_rules_on_few_rows(policy: Policy) -> set[str]:
         for condition, share in policy.frequencies.items()
         if condition and (share * rows < MIN_CELL or rows < 10 * MIN_CELL)
     }
-    if not few:
-        return set()
-    space, attributes = policy.action_space, policy.feature_map.attributes
-    values = {name: attribute.values for name, attribute in attributes.items()}
-    expanded = policy.problem.expand(space.classes, values, space.options)
-    return {str(one.rule) for one in expanded if few & {atom.conditions for atom in one.rule.atoms()}}
+    return {
+        str(one.rule)
+        for one in (policy.expanded_rules if few else ())
+        if few & {atom.conditions for atom in one.rule.atoms()}
+    }
 
 
 def to_dict(policy: Policy) -> dict[str, Any]:
@@ -156,17 +153,10 @@ def to_dict(policy: Policy) -> dict[str, Any]:
     What decides is written so that it reads back to the last bit. What else was measured on the fitted rows
     is rounded, so that a file does not reveal single rows.
     """
-    solution, rounding, few = (
-        policy.solution,
-        _Rounding.of_rows(policy.fingerprints),
-        _list_rules_on_few_rows(policy),
-    )
-    round_digits = rounding.round_digits
-    errors = (
-        {}
-        if policy.fitted_rates is None
-        else {one.rule: one.standard_error for one in policy.fitted_rates.rules}
-    )
+    rounding = _Rounding.of_rows(policy.fingerprints)
+    round_digits, solution, few = rounding.round_digits, policy.solution, _list_rules_on_few_rows(policy)
+    rates = policy.fitted_rates
+    errors = {} if rates is None else {one.rule: one.standard_error for one in rates.rules}
     prices = [
         price._replace(
             multiplier=rounding.round_price(price.multiplier, price.rule in few),
@@ -181,7 +171,13 @@ def to_dict(policy: Policy) -> dict[str, Any]:
         "card": policy.card.to_dict(),
         **problem_to_dict(policy.problem),
         **decision_rule_to_dict(policy.feature_map, policy.score_matrix, policy.beta, policy.calibration),
-        "guarantee": _round_guarantee(policy.guarantee, rounding, bool(few)),
+        "guarantee": {
+            # Beta and the entropy are no sums over rows.
+            name: value
+            if name in ("beta", "entropy")
+            else rounding.round_price(value, bool(few) and name in ("multiplier_norm", "most_slack"))
+            for name, value in guarantee_to_dict(policy.guarantee).items()
+        },
         "multipliers": [price._asdict() for price in prices],
         "frequencies": frequencies_to_list(
             {event: rounding.round_share(share) for event, share in policy.frequencies.items()}
@@ -207,50 +203,35 @@ def to_dict(policy: Policy) -> dict[str, Any]:
     if policy.vacuous:
         content["vacuous"] = list(policy.vacuous)
     if policy.group_rates:
-        content["group_rates"] = [_round_group(one, policy, rounding) for one in policy.group_rates]
-    if policy.fitted_rates is not None:
-        content["fitted_rates"] = _fitted_rates_to_dict(policy.fitted_rates, rounding)
+        rows = policy.fingerprints[0].rows if policy.fingerprints else math.inf
+        content["group_rates"] = [
+            one._replace(
+                weight=round_digits(one.weight),
+                rate=math.nan  # of few rows, the rate is not stated
+                if math.isnan(one.rate) or policy.frequencies.get(one.group, 1.0) * rows < MIN_CELL
+                else round_digits(one.rate),
+            ).to_dict()
+            for one in policy.group_rates
+        ]
+    if rates is not None:
+        content["fitted_rates"] = {
+            "chance": round_digits(rates.chance),
+            "rows_needed": None if math.isinf(rates.rows_needed) else round_digits(rates.rows_needed),
+            "softness": round_digits(rates.softness),
+            "observed": rates.observed,
+            "rules": [
+                {
+                    "rule": one.rule,
+                    "excess": rounding.round_to_error(one.excess, one.standard_error),
+                    "standard_error": round_digits(one.standard_error),
+                    "rows": round(one.rows, -1),
+                    "trust": round_digits(one.trust),
+                    "margin": round_digits(one.margin),
+                }
+                for one in rates.rules
+            ],
+        }
     return {**content, "checksum": compute_digest(content)}
-
-
-def _round_guarantee(guarantee: Guarantee, rounding: _Rounding, few_rows: bool) -> dict[str, Any]:
-    """Return the terms rounded, but for beta and the entropy, which are not sums over rows."""
-    prices = ("multiplier_norm", "most_slack")
-    return {
-        name: value
-        if name in ("beta", "entropy")
-        else rounding.round_price(value, few_rows and name in prices)
-        for name, value in guarantee_to_dict(guarantee).items()
-    }
-
-
-def _round_group(one: GroupRate, policy: Policy, rounding: _Rounding) -> dict[str, Any]:
-    """Return a group of an objective that is the worst group's rate; of few rows, without its rate."""
-    rows = policy.fingerprints[0].rows if policy.fingerprints else math.inf
-    few = policy.frequencies.get(one.group, 1.0) * rows < MIN_CELL or math.isnan(one.rate)
-    weight, rate = rounding.round_digits(one.weight), None if few else rounding.round_digits(one.rate)
-    return {**one.to_dict(), "weight": weight, "rate": rate}
-
-
-def _fitted_rates_to_dict(rates: FittedRates, rounding: _Rounding) -> dict[str, Any]:
-    round_digits = rounding.round_digits
-    return {
-        "chance": round_digits(rates.chance),
-        "rows_needed": None if math.isinf(rates.rows_needed) else round_digits(rates.rows_needed),
-        "softness": round_digits(rates.softness),
-        "observed": rates.observed,
-        "rules": [
-            {
-                "rule": one.rule,
-                "excess": rounding.round_to_error(one.excess, one.standard_error),
-                "standard_error": round_digits(one.standard_error),
-                "rows": round(one.rows, -1),
-                "trust": round_digits(one.trust),
-                "margin": round_digits(one.margin),
-            }
-            for one in rates.rules
-        ],
-    }
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -263,43 +244,51 @@ def _fields(root: Node) -> dict[str, Any]:
     feature_map = read_feature_map(root)
     space = feature_map.action_space
     prices = [
-        RulePrice(
-            renew_text(node["statement"].text()),
-            renew_text(node["rule"].text()),
-            node["multiplier"].positive(zero=True),
-            node["tightened"].number(),
-        )
+        RulePrice(**node.fields(RulePrice, signed=["tightened"], statement=_read_rule, rule=_read_rule))
         for node in root["multipliers"].list()
     ]
     score_matrix = root["weights"].matrix(len(feature_map.features), len(space.actions))
     with np.errstate(over="ignore"):
         if not np.isfinite(root["beta"].positive() * score_matrix).all():
             raise BadValueError("its beta and weights are too large together")
-    calibration = _calibration(root, feature_map)
+    calibration = None
+    if "calibration" in root.value:
+        calibration = Calibration.from_node(root["calibration"], space.classes, feature_map.attributes)
     fingerprints = tuple(Fingerprint.from_node(node) for node in root["fingerprints"].list())
     problem = read_problem(root, space)
-    frequencies, rounding = (
-        read_frequencies(root["frequencies"], feature_map),
-        _Rounding.of_rows(fingerprints),
+    frequencies = read_frequencies(root["frequencies"], feature_map)
+    rounding = _Rounding.of_rows(fingerprints)
+    solution = root["solution"].fields(
+        Solution,
+        signed=["value"],
+        without=["multipliers", "trace", "exact"],
+        status=lambda node: Status[node.one_of(Status.__members__)],
     )
+    certificate = None
+    if root["certificate"].value is not None:
+        certificate = Certificate(**root["certificate"].fields(Certificate))
+        if not 0 < certificate.confidence < 1:
+            root["certificate"]["confidence"].fail("between 0 and 1")
     content = {
         "problem": problem,
         "feature_map": feature_map,
         "score_matrix": score_matrix,
         "rule_prices": tuple(prices),
-        "solution": _solution(root["solution"], np.array([price.multiplier for price in prices])),
+        "solution": Solution(np.array([price.multiplier for price in prices]), **solution),
         "guarantee": read_guarantee(
             root["guarantee"], root["beta"].positive(), fingerprints[0].rows if fingerprints else math.nan
         ),
         "frequencies": frequencies,
         "rounded": all(rounding.round_share(share) == share for share in frequencies.values()),
         "fingerprints": fingerprints,
-        "certificate": _certificate(root["certificate"]),
-        "fitted_rates": _fitted_rates(root["fitted_rates"]) if "fitted_rates" in root.value else None,
+        "certificate": certificate,
+        "fitted_rates": _read_fitted_rates(root["fitted_rates"]) if "fitted_rates" in root.value else None,
         "card": Card.from_node(root["card"]),
         "calibration": calibration,
-        "group_rates": _group_rates(root, problem, feature_map),
-        "hard": _hard(root),
+        "group_rates": _read_group_rates(root, problem, feature_map),
+        "hard": HardDecisions(**root["hard"].fields(HardDecisions, signed=HardDecisions._fields))
+        if "hard" in root.value
+        else None,
         "vacuous": tuple(node.text() for node in root["vacuous"].list()) if "vacuous" in root.value else (),
     }
     rest = {name: value for name, value in root.value.items() if name != "checksum"}
@@ -317,40 +306,52 @@ def read_problem(root: Node, space: ActionSpace) -> Problem:
     return Problem(root["minimize"].text(), rules, space.classes, space.decisions, space.reject)
 
 
+def _read_rule(node: Node) -> str:
+    return renew_text(node.text())
+
+
 def read_feature_map(root: Node) -> FeatureMap:
-    space = _action_space(root["decisions"])
-    attributes = {name: _attribute(node) for name, node in root["attributes"].items()}
-    features = tuple(_feature(node, space, attributes) for node in root["features"].list())
-    if len(set(features)) < len(features):
-        raise BadValueError("its features are not all different")
-    return FeatureMap(space, features, attributes)
-
-
-def _action_space(node: Node) -> ActionSpace:
-    kind = node["kind"].one_of(ACTION_SPACES)
-    classes = tuple(value.scalar() for value in node["classes"].list())
-    options = ()
-    if "options" in node.value:
-        options = tuple(value.scalar() for value in node["options"].list())
+    decisions = root["decisions"]
+    kind, classes = decisions["kind"].one_of(ACTION_SPACES), _read_values(decisions["classes"])
+    options = _read_values(decisions["options"]) if "options" in decisions.value else ()
     fewest = max(len(classes), 2) if classes or len(options) < 2 else 0
     if len(set(classes)) < fewest:
         raise BadValueError("its classes are too few, or not all different")
-    return make_action_space(kind, classes, node["reject"].scalar(), options)
+    space = make_action_space(kind, classes, decisions["reject"].scalar(), options)
+    attributes = {
+        name: Attribute(**node.fields(Attribute, values=_read_values))
+        for name, node in root["attributes"].items()
+    }
+    features = []
+    for node in root["features"].list():
+        event, source = _read_event(node["event"], space, attributes), node["source"]
+        if source.value is None:
+            features.append(Feature(None, event))
+            continue
+        name, item = source["name"].text(), source["item"]
+        if source["kind"].one_of(_SOURCE_KINDS.values()) == _SOURCE_KINDS[ReferenceColumn]:
+            features.append(Feature(ReferenceColumn(name, item.one_of(space.actions)), event))
+        else:
+            features.append(Feature(CostColumn(name, item.one_of(range(len(space.actions)))), event))
+    if len(set(features)) < len(features):
+        raise BadValueError("its features are not all different")
+    return FeatureMap(space, tuple(features), attributes)
+
+
+def _read_values(node: Node) -> tuple[Any, ...]:
+    return tuple(value.scalar() for value in node.list())
 
 
 def read_frequencies(node: Node, feature_map: FeatureMap) -> dict[Any, float]:
     return {
-        _event(item["event"], feature_map.action_space, feature_map.attributes): item["frequency"].positive()
+        _read_event(item["event"], feature_map.action_space, feature_map.attributes): item[
+            "frequency"
+        ].positive()
         for item in node.list()
     }
 
 
-def _attribute(node: Node) -> Attribute:
-    values = tuple(value.scalar() for value in node["values"].list())
-    return Attribute(values, node["known"].one_of([True, False]))
-
-
-def _event(
+def _read_event(
     node: Node, space: ActionSpace, attributes: Mapping[str, Attribute]
 ) -> tuple[tuple[str, Any], ...]:
     event = {}
@@ -361,91 +362,38 @@ def _event(
     return tuple(sorted(event.items()))
 
 
-def _feature(node: Node, space: ActionSpace, attributes: Mapping[str, Attribute]) -> Feature:
-    event = _event(node["event"], space, attributes)
-    source = node["source"]
-    if source.value is None:
-        return Feature(None, event)
-    name, item = source["name"].text(), source["item"]
-    if source["kind"].one_of(_SOURCE_KINDS.values()) == _SOURCE_KINDS[ReferenceColumn]:
-        return Feature(ReferenceColumn(name, item.one_of(space.actions)), event)
-    return Feature(CostColumn(name, item.one_of(range(len(space.actions)))), event)
-
-
-def _solution(node: Node, multipliers: Floats) -> Solution:
-    status = Status[node["status"].one_of(Status.__members__)]
-    mapping = node["gradient_mapping"].positive(zero=True)
-    passes = node["passes"].count() if "passes" in node.value else 0
-    value, steps = node["value"].number(), node["steps"].count()
-    return Solution(multipliers, status, mapping, value, steps, passes=passes)
-
-
-def _calibration(root: Node, feature_map: FeatureMap) -> Calibration | None:
-    """Read the calibration; files of policies without one have no such key."""
-    if "calibration" not in root.value:
-        return None
-    space = feature_map.action_space
-    return Calibration.from_node(root["calibration"], space.classes, feature_map.attributes)
-
-
-def _certificate(node: Node) -> Certificate | None:
-    if node.value is None:
-        return None
-    if not 0 < node["confidence"].number() < 1:
-        node["confidence"].fail("between 0 and 1")
-    return Certificate(
-        confidence=node["confidence"].number(),
-        rows=node["rows"].count(),
-        margin=node["margin"].positive(zero=True),
-        tested=node["tested"].count(),
-        p_value=node["p_value"].positive(zero=True),
-    )
-
-
-def _hard(root: Node) -> HardDecisions | None:
-    """Read the costs of deterministic decisions; files of randomized policies have no such key."""
-    if "hard" not in root.value:
-        return None
-    return HardDecisions(*(root["hard"][name].number() for name in HardDecisions._fields))
-
-
-def _group_rates(root: Node, problem: Problem, feature_map: FeatureMap) -> tuple[GroupRate, ...]:
+def _read_group_rates(root: Node, problem: Problem, feature_map: FeatureMap) -> tuple[GroupRate, ...]:
     """Read one rate for each group if the worst group's rate is minimized; other files have no such key."""
     if not isinstance(problem.minimize, Worst):
         return ()
-    values = {name: attribute.values for name, attribute in feature_map.attributes.items()}
-    nodes = root["group_rates"].list()
+    names = problem.minimize.by
     found = [
         GroupRate(
-            tuple((name, node["group"][name].scalar()) for name in problem.minimize.by),
-            node["weight"].positive(zero=True),
-            math.nan if node["rate"].value is None else node["rate"].number(),
+            **node.fields(
+                GroupRate,
+                group=lambda group: tuple((name, group[name].scalar()) for name in names),
+                rate=lambda rate: math.nan if rate.value is None else rate.number(),
+            )
         )
-        for node in nodes
+        for node in root["group_rates"].list()
     ]
+    values = {name: attribute.values for name, attribute in feature_map.attributes.items()}
     groups = problem.minimize.list_groups(feature_map.action_space.classes, values)
     if [one.group for one in found] != list(groups):
-        raise BadValueError("its group_rates are not those of the groups that it minimises the worst of")
+        raise BadValueError("its group_rates are not those of its objective")
     return tuple(found)
 
 
-def _fitted_rates(node: Node) -> FittedRates:
-    rules = tuple(
-        FittedRate(
-            renew_text(one["rule"].text()),
-            one["excess"].number(),
-            one["standard_error"].positive(zero=True),
-            one["rows"].positive(zero=True),
-            one["trust"].positive(zero=True),
-            one["margin"].positive(zero=True),
-        )
-        for one in node["rules"].list()
+def _read_fitted_rates(root: Node) -> FittedRates:
+    found = root.fields(
+        FittedRates,
+        rules=lambda rules: tuple(
+            FittedRate(**node.fields(FittedRate, signed=["excess"], rule=_read_rule)) for node in rules.list()
+        ),
+        rows_needed=lambda node: math.inf if node.value is None else node.positive(zero=True),
+        softness=Node.positive,
     )
-    needed = node["rows_needed"]
-    rows = math.inf if needed.value is None else needed.positive(zero=True)
-    observed = node["observed"].one_of([True, False]) if "observed" in node.value else True
-    chance, softness = node["chance"].positive(zero=True), node["softness"].positive()
-    return FittedRates(rules, chance, rows, softness, observed)
+    return FittedRates(**found)
 
 
 def guarantee_to_dict(guarantee: Guarantee) -> dict[str, Any]:
@@ -458,10 +406,7 @@ def guarantee_to_dict(guarantee: Guarantee) -> dict[str, Any]:
 
 def read_guarantee(node: Node, beta: float, rows: float) -> Guarantee:
     """Read the terms of the bounds for a number of fitted rows."""
-    names = [f.name for f in fields(Guarantee) if f.name not in ("beta", "rows", "most_slack", "chance")]
-    terms = {name: node[name].positive(zero=True) for name in names}
-    slack = math.nan if terms["multiplier_norm"] else math.inf
-    if "most_slack" in node.value:
-        slack = node["most_slack"].positive(zero=True)
-    chance = node["chance"].positive(zero=True) if "chance" in node.value else 0.0
-    return Guarantee(**terms, beta=beta, rows=float(rows), most_slack=slack, chance=chance)
+    terms = node.fields(Guarantee, without=["beta", "rows"])
+    if "most_slack" not in terms:
+        terms["most_slack"] = math.nan if terms["multiplier_norm"] else math.inf
+    return Guarantee(**terms, beta=beta, rows=float(rows))

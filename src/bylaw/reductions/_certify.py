@@ -20,7 +20,7 @@ from bylaw._base.typing import Floats
 from bylaw.errors import EvidenceError, UncertifiedError
 from bylaw.language.expressions import LABEL, Rule
 from bylaw.policy.policy import Policy
-from bylaw.policy.recognition import hash_evidence, shares_rows
+from bylaw.policy.provenance import hash_evidence, shares_rows
 from bylaw.program.solution import Certificate
 from bylaw.reductions._observe import CorrectedSolution, Correction, Restate, as_stated
 from bylaw.reductions._policies import fingerprint_rows, make_corrected_policy, predict_actions

@@ -16,7 +16,7 @@ from bylaw.language.expressions import LABEL, Conditions
 from bylaw.language.families import FamilyAtLevels
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy, compute_probabilities
-from bylaw.policy.recognition import Fingerprint, TableSum, hash_features
+from bylaw.policy.provenance import Fingerprint, TableSum, hash_features
 from bylaw.program.blocks import Block
 from bylaw.program.dual import Dual, UnseenRows
 from bylaw.program.linear_form import Feature, FeatureMap, LinearForm, measure_wholes

@@ -20,7 +20,7 @@ from bylaw.language.families import Family
 from bylaw.language.parser import Statement
 from bylaw.language.problem import ExpandedRule, Problem
 from bylaw.policy.policy import Policy
-from bylaw.policy.recognition import hash_evidence, shares_rows
+from bylaw.policy.provenance import hash_evidence, shares_rows
 from bylaw.program.row_rates import compute_sizes, decide_as_model, measure_rate
 from bylaw.report.action_words import ActionWords, get_words
 from bylaw.rows.evidence import Evidence, count_effective, name_cost

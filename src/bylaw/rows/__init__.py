@@ -1,1 +1,1 @@
-"""What is known of rows: arrays, groups, evidence, outcomes; tables and the roles of their columns."""
+"""Rows: evidence and its groups, observed rows, tables in files, and the roles of their columns."""

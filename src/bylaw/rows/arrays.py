@@ -1,4 +1,4 @@
-"""Columns from anywhere: NumPy, lists, and any frame or series that narwhals reads."""
+"""Columns as arrays: from NumPy, lists, and any frame or series that narwhals reads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NEVER_MISSING = {str, int, bool}  # types
 
 
 def _native(values: Any, what: str) -> Any:
-    """Frames and series behind narwhals' interface, anything else as it is."""
+    """Return frames and series behind narwhals' interface, anything else as it is."""
     if type(values).__module__.partition(".")[0] in _NO_FRAMES:
         return values
     try:
@@ -27,7 +27,7 @@ def _native(values: Any, what: str) -> Any:
 
 
 def as_vector(values: Any, what: str) -> NDArray[Any]:
-    """One column, (n_rows,), with no missing values."""
+    """Return one column, (n_rows,); raise if values are missing."""
     column, missing = as_partial_vector(values, what)
     if missing.any():
         raise EvidenceError(
@@ -38,7 +38,7 @@ def as_vector(values: Any, what: str) -> NDArray[Any]:
 
 
 def as_partial_vector(values: Any, what: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """One column, (n_rows,), and where its value is missing: None, NaN, NaT, NA, null, or masked."""
+    """Return one column, (n_rows,), and where its value is missing: None, NaN, NaT, NA, null, or masked."""
     series = _native(values, what)
     if isinstance(series, nw.LazyFrame):
         raise EvidenceError(f"{what} is a lazy frame; collect it first")
@@ -52,11 +52,11 @@ def as_partial_vector(values: Any, what: str) -> tuple[NDArray[Any], NDArray[np.
         missing = np.ma.getmaskarray(values) if isinstance(values, np.ma.MaskedArray) else False
     if column.ndim != 1:
         raise EvidenceError(f"{what} must be one column of values, not an array of shape {column.shape}")
-    return column, missing | _missing(column)
+    return column, missing | _find_missing(column)
 
 
 def fill_missing(column: NDArray[Any], missing: NDArray[np.bool_]) -> NDArray[Any]:
-    """The column with some value that is not missing in place of those that are; one at least is not."""
+    """Return the column with one of its values in place of missing ones."""
     if not missing.any():
         return column
     filled = column.copy()
@@ -64,30 +64,28 @@ def fill_missing(column: NDArray[Any], missing: NDArray[np.bool_]) -> NDArray[An
     return filled
 
 
-def _missing(column: NDArray[Any]) -> NDArray[np.bool_]:
+def _find_missing(column: NDArray[Any]) -> NDArray[np.bool_]:
     if column.dtype.kind == "f":
         return np.isnan(column)
     if column.dtype.kind in "mM":
         return np.isnat(column)
     if column.dtype.kind != "O" or set(map(type, column.tolist())) <= _NEVER_MISSING:
         return np.zeros(column.shape, bool)
-    return np.array([_is_missing(value) for value in column], bool)
 
+    def is_missing(value: Any) -> bool:
+        unequal = value is None or value != value
+        return bool(unequal) if isinstance(unequal, bool | np.bool_) else type(value).__name__ == "NAType"
 
-def _is_missing(value: Any) -> bool:
-    if value is None:
-        return True
-    unequal = value != value
-    return bool(unequal) if isinstance(unequal, bool | np.bool_) else type(value).__name__ == "NAType"
+    return np.array([is_missing(value) for value in column], bool)
 
 
 def as_numbers(values: Any, what: str) -> NDArray[np.float64]:
-    """One column of numbers, (n_rows,)."""
+    """Return one column of numbers, (n_rows,)."""
     return _floats(as_vector(values, what), what)
 
 
 def as_matrix(values: Any, what: str) -> tuple[NDArray[np.float64], list[str] | None]:
-    """Numbers (n_rows, n_columns), and the columns' names where the input has them."""
+    """Return numbers, (n_rows, n_columns), and the names of the columns if they have names."""
     if isinstance(values, Mapping):
         columns = [as_numbers(column, f"{what}[{name!r}]") for name, column in values.items()]
         lengths = {len(column) for column in columns}
@@ -112,7 +110,7 @@ def _floats(array: NDArray[Any], what: str) -> NDArray[np.float64]:
 
 
 def own(array: NDArray[Any], source: Any) -> NDArray[Any]:
-    """The array, read-only and not aliased: a copy, unless it is new or no one can write to it."""
+    """Return the array, read-only and not aliased: a copy, unless it is new or read-only everywhere."""
     if array.flags.writeable:
         shared = array is source or array.base is not None
     else:
@@ -126,7 +124,7 @@ def own(array: NDArray[Any], source: Any) -> NDArray[Any]:
 
 
 def as_columns(columns: Any, what: str) -> Mapping[str, Any]:
-    """Named columns: a dict, or the columns of a frame."""
+    """Return named columns: a dict, or the columns of a frame."""
     if columns is None:
         return {}
     if isinstance(columns, Mapping):
@@ -138,8 +136,7 @@ def as_columns(columns: Any, what: str) -> Mapping[str, Any]:
 
 
 def select_columns(columns: Any, names: Sequence[str], what: str) -> Mapping[str, Any]:
-    """Those of the columns that bear one of these names; a single column without a name is the only
-    one it can be."""
+    """Return the columns that have one of these names; a single column without a name gets the only name."""
     if columns is None:
         return {}
     if isinstance(columns, Mapping) or is_frame(columns):
@@ -168,31 +165,18 @@ class RowIndex(NamedTuple):
     labels: Any  # an index of pandas, or of a library like it
 
     def rows(self, part: Any) -> RowIndex:
+        """Return the index of some of the rows."""
         return RowIndex(self.name, self.labels[part])
 
 
 def check_alignment(columns: Mapping[str, Any], known: RowIndex | None = None) -> RowIndex | None:
-    """The one index that columns of the same rows have, or None if none of them has any.
+    """Return the one index that columns of the same rows have, or None if none of them has any.
 
-    Rows are matched by position, so two indexes of the same length must be equal: one in another order, or
-    with other labels, is a sign that the caller meant otherwise. Arrays and lists have no index.
+    Rows are matched by position, so two indexes of the same length must be equal: another order, or other
+    labels, suggest that the caller expects rows to be matched by label. Arrays and lists have no index.
 
-    Parameters
-    ----------
-    columns : dict
-        {name: frame, series, array, or a dict of these}, as an error would name them.
-    known : RowIndex, optional
-        that these rows have already.
-
-    Returns
-    -------
-    RowIndex or None
-        `known`, or else that of the first column that has one.
-
-    Raises
-    ------
-    EvidenceError
-        if two of them differ.
+    `columns` are frames, series, arrays, or dicts of these, by the names that an error would give them, and
+    `known` is an index that the rows have already. Raise an `EvidenceError` if two of them differ.
 
     Examples
     --------
@@ -205,33 +189,24 @@ def check_alignment(columns: Mapping[str, Any], known: RowIndex | None = None) -
         if isinstance(column, Mapping):
             known = check_alignment({f"{name}[{key!r}]": item for key, item in column.items()}, known)
             continue
-        labels = _find_index(column)
-        if labels is not None and known is not None:
-            _compare(RowIndex(name, labels), known)
-        elif labels is not None:
+        native = _native(column, "a column")
+        labels = nw.maybe_get_index(native) if isinstance(native, nw.DataFrame | nw.Series) else None
+        if labels is None:
+            continue
+        if known is None:
             known = RowIndex(name, labels)
+        elif len(labels) == len(known.labels) and not labels.equals(known.labels):
+            same = set(labels) == set(known.labels)
+            how = "the same labels in another order" if same else "other labels"
+            raise EvidenceError(
+                f"{name} and {known.name} have different indexes ({how}), and rows are matched by position",
+                Remedy("align_rows", name, (known.name,)),
+            )
     return known
 
 
-def _find_index(column: Any) -> Any:
-    """The index of a frame or series that has one, or None."""
-    native = _native(column, "a column")
-    return nw.maybe_get_index(native) if isinstance(native, nw.DataFrame | nw.Series) else None
-
-
-def _compare(found: RowIndex, known: RowIndex) -> None:
-    if len(found.labels) != len(known.labels) or found.labels.equals(known.labels):
-        return
-    same = set(found.labels) == set(known.labels)
-    how = "the same labels in another order" if same else "other labels"
-    raise EvidenceError(
-        f"{found.name} and {known.name} have different indexes ({how}), and rows are matched by position",
-        Remedy("align_rows", found.name, (known.name,)),
-    )
-
-
 def make_frame(columns: Mapping[str, Any], like: Any = None) -> Any:
-    """A frame of the library of `like`, or else of the first installed of pandas, polars, pyarrow."""
+    """Return a frame of the library of `like`, or else of the first installed of pandas, polars, pyarrow."""
     native = nw.from_native(like, allow_series=True, pass_through=True)
     if isinstance(native, nw.DataFrame | nw.Series):
         return nw.from_dict(dict(columns), backend=native.implementation).to_native()
@@ -242,4 +217,5 @@ def make_frame(columns: Mapping[str, Any], like: Any = None) -> Any:
 
 
 def is_frame(values: Any) -> bool:
+    """Return whether these are a frame in memory."""
     return isinstance(nw.from_native(values, pass_through=True), nw.DataFrame)

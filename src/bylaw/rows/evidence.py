@@ -6,7 +6,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property, reduce
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,24 +34,23 @@ from bylaw.rows.groups import (
     GroupProbabilities,
     KnownGroup,
     Part,
-    PartlyKnownGroup,
     check_group_sizes,
     concatenate_groups,
     factorize,
     find_combination,
     find_distinct,
 )
-from bylaw.rows.probabilities import check_classes, check_probabilities, columns_by_name
 
 if TYPE_CHECKING:
     from bylaw.rows.margins import Margins
 
+SUM_TOLERANCE = 1e-4  # how far a row of probabilities may be from summing to one
+ROUNDING = 1e-9  # negative probabilities this small are rounding errors
 MARGIN_TOLERANCE = 0.1  # mean total variation between a joint's margins and the same from another model
 LEAST_WEIGHT = 1e-50  # of a row that counts; its inverse is the most
 REJECTED = "reject"  # the label of an earlier model's rejections
-KNOWN = "known"  # in place of an outcome: a cost that does not depend on what turns out, such as a price list
-_AGREES_WITH_NOTHING = -1
-_NOWHERE = -2
+KNOWN = "known"  # in place of an outcome: a cost that is known when a row is decided, such as a price list
+_NOWHERE = -2  # the position of a value that is not among those of a column
 _NOTHING_OBSERVED: dict[str, Any] = {
     "labels": None,
     "true_groups": {},
@@ -78,6 +77,9 @@ class RowData:
     margins: Margins | None = None  # of all rows, where these are a sample of many more
     options: tuple[Value, ...] = ()  # decisions that are no classes
 
+    # Fields with an entry for each row.
+    per_row: ClassVar = ("probabilities", "groups", "joint", "references", "costs", "weights", "index")
+
     def __post_init__(self) -> None:
         for column in fields(self):
             value = getattr(self, column.name)
@@ -100,31 +102,24 @@ class RowData:
         return f"{type(self).__name__}({', '.join(parts)})"
 
     def with_columns(self, **columns: Any) -> Self:
-        """A copy with some validated columns exchanged, sharing the others."""
+        """Return a copy with some validated columns replaced, which shares the others."""
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__, **columns)
         copy.__post_init__()
         return copy
 
     def rows(self, part: Part) -> Self:
-        """Some of the rows."""
-        return self.with_columns(
-            probabilities=self.probabilities[part],
-            groups={name: group.rows(part) for name, group in self.groups.items()},
-            joint={name: array[part] for name, array in self.joint.items()},
-            references={name: array[part] for name, array in self.references.items()},
-            costs={name: array[part] for name, array in self.costs.items()},
-            weights=None if self.weights is None else self.weights[part],
-            index=None if self.index is None else self.index.rows(part),
-        )
+        """Return some of the rows."""
+        return self.with_columns(**{name: _take(getattr(self, name), part) for name in self.per_row})
 
     @property
     def row_weights(self) -> Floats:
-        """(n_rows,): ones, if there are no weights."""
+        """The weights, (n_rows,); ones if none were given."""
         return np.ones(len(self)) if self.weights is None else self.weights
 
     @property
     def group_values(self) -> Groups:
+        """The values of each attribute."""
         return {name: group.values for name, group in self.groups.items() if isinstance(name, str)}
 
     @property
@@ -134,79 +129,60 @@ class RowData:
 
     @property
     def hidden_groups(self) -> dict[Any, GroupProbabilities]:
-        """Attributes, and tuples of them, of which there are only probabilities."""
+        """Attributes, and tuples of them, that are known by probabilities only."""
         return {name: group for name, group in self.groups.items() if isinstance(group, GroupProbabilities)}
 
     def list_columns(self) -> list[Floats]:
-        """All that is known of the rows, as numbers, (n_rows,) each."""
+        """Return all columns that exist at decision time, and the weights, as numbers, (n_rows,) each."""
         known = [group.codes for group in self.known_groups.values()]
         tables = [self.probabilities, *(group.probabilities for group in self.hidden_groups.values())]
-        tables += [array.reshape(len(self), -1) for array in (*self.joint.values(), *self.costs.values())]
-        tables += [array.reshape(len(self), -1) for array in self.references.values()]
+        more = (*self.joint.values(), *self.costs.values(), *self.references.values())
+        tables += [array.reshape(len(self), -1) for array in more]
         columns = [*known, *(column for table in tables for column in table.T), self.row_weights]
         return [np.asarray(column, dtype=np.float64) for column in columns]
 
     def event_probability(self, event: Conditions, rows: Part = slice(None)) -> Floats | float:
-        """P(event | x) on these rows, (n_rows,); 1.0 for the event that always holds."""
+        """Return P(event | x) on these rows, (n_rows,); 1.0 for the event that always holds."""
         conditions = dict(event)
+        label = conditions.pop(LABEL, None)
         factors: list[Any] = []
         hidden: dict[str, Value] = {}
-        for name in [name for name in conditions if name != LABEL]:
-            group = self._find_group(name, conditions[name])
+        for name, value in conditions.items():
+            if name not in self.groups:
+                raise EvidenceError(
+                    f"a rule refers to {name!r}, which must be one of the groups {sorted(self.group_values)}",
+                    Remedy("pass_groups", name),
+                )
+            group = self.groups[name]
+            if value not in group.values:
+                raise EvidenceError(
+                    f"a rule refers to {name}={value!r}, but no row has it; the values are "
+                    f"{list(group.values)}"
+                )
             if isinstance(group, KnownGroup):
-                factors.append(group.codes[rows] == group.values.index(conditions[name]))
+                factors.append(group.codes[rows] == group.values.index(value))
             else:
-                hidden[name] = conditions[name]
-        factors.append(self._hidden_probability(hidden, conditions.get(LABEL), rows))
-        return reduce(np.multiply, factors)
-
-    def frequency(self, event: Conditions) -> float:
-        """P(event) on all rows."""
-        here = self.event_probability(event)
-        if self.margins is not None:
-            return self.margins.frequency(event)
-        return float(np.average(here, weights=self.weights))
-
-    def count_effective(self, event: Conditions) -> float:
-        """The effective number of rows of an event."""
-        if self.margins is not None:
-            return self.margins.count_effective(event)
-        chance = np.asarray(self.event_probability(event), dtype=np.float64)
-        return count_effective(self.row_weights, chance)
-
-    def check_group_sizes(self, names: Container[str]) -> None:
-        """Refuse those of the known groups that have more values than can be compared."""
-        for name, group in self.known_groups.items():
-            if name in names and len(group.values):
-                if self.margins is None:
-                    counts = np.bincount(group.codes, minlength=len(group.values))
-                else:
-                    counts = self.margins.count_values(name)
-                check_group_sizes(group.values, counts, f"groups[{name!r}]")
-
-    def column(self, source: Source, rows: Part = slice(None)) -> Floats:
-        """A reference's 1{old model says item}, or one column of a cost, (n_rows,)."""
-        if isinstance(source, CostColumn):
-            return self.costs[source.name][rows, source.item]
-        answers = self.references[source.name]
-        position = self._decision_positions.get(source.item, _NOWHERE)  # an option that these rows never name
-        if answers.ndim == 1 or position == _NOWHERE:
-            return answers[rows] == position if answers.ndim == 1 else np.zeros(len(answers[rows]))
-        return answers[rows, position]
-
-    def weigh_cost(self, event: Conditions, source: CostColumn, costs: Floats) -> Floats:
-        """(n_rows,): what one action costs where the event holds; `costs` (n_rows,) are those of `source`."""
-        del source
-        return self.event_probability(event) * costs
+                hidden[name] = value
+        return reduce(np.multiply, [*factors, self._hidden_probability(hidden, label, rows)])
 
     def _hidden_probability(
         self, hidden: dict[str, Value], label: Value | None, rows: Part
     ) -> Floats | float:
-        """P(hidden attributes, label | x): a model of all of them together, never a product."""
-        position = None if label is None else self._class_position(label)
+        """Return P(hidden attributes, label | x), of a model of all of them together and never a product."""
+        if label is not None and label not in self._class_positions:
+            raise EvidenceError(
+                f"a rule refers to label={label!r}, which is not a class; the classes are "
+                f"{list(self.classes)}"
+            )
+        position = None if label is None else self._class_positions[label]
         if not hidden:
             return 1.0 if position is None else self.probabilities[rows, position]
-        name, value = self._together(hidden)
+        if (found := find_combination(self.groups, hidden)) is None:
+            raise EvidenceError(
+                f"a rule refers to {' and '.join(hidden)} together, of which only probabilities are given",
+                Remedy("pass_combinations", choices=tuple(hidden)),
+            )
+        name, value = found
         group = self.groups[name]
         if position is None:
             assert isinstance(group, GroupProbabilities)
@@ -220,60 +196,72 @@ class RowData:
             )
         return self.joint[name][rows, group.values.index(value), position]
 
-    def _together(self, hidden: dict[str, Value]) -> tuple[Any, Any]:
-        """The model of these unknown attributes, and their value in it."""
-        if (found := find_combination(self.groups, hidden)) is not None:
-            return found
-        raise EvidenceError(
-            f"a rule refers to {' and '.join(hidden)} together, of which only probabilities are given",
-            Remedy("pass_combinations", choices=tuple(hidden)),
-        )
-
-    def _find_group(self, name: str, value: Value) -> KnownGroup | GroupProbabilities:
-        if name not in self.groups:
-            raise EvidenceError(
-                f"a rule refers to {name!r}, but there is no such group column among "
-                f"{sorted(self.group_values)}",
-                Remedy("pass_groups", name),
-            )
-        group = self.groups[name]
-        if value not in group.values:
-            raise EvidenceError(
-                f"a rule refers to {name}={value!r}, but no row has it; the values are {list(group.values)}"
-            )
-        return group
-
-    def _class_position(self, label: Value) -> int:
-        if label not in self._class_positions:
-            raise EvidenceError(
-                f"a rule refers to label={label!r}, which is no class; the classes are {list(self.classes)}"
-            )
-        return self._class_positions[label]
-
     @cached_property
     def _class_positions(self) -> dict[Value, int]:
         return {label: place for place, label in enumerate(self.classes)}
 
     @cached_property
     def _decision_positions(self) -> dict[Value, int]:
-        """Of the decisions of earlier models: classes, then options."""
+        """The positions of earlier models' decisions: classes, then options."""
         return {action: place for place, action in enumerate((*self.classes, *self.options))}
 
+    def frequency(self, event: Conditions) -> float:
+        """Return P(event) on all rows."""
+        here = self.event_probability(event)
+        if self.margins is not None:
+            return self.margins.frequency(event)
+        return float(np.average(here, weights=self.weights))
+
+    def count_effective(self, event: Conditions) -> float:
+        """Return the effective number of rows of an event."""
+        if self.margins is not None:
+            return self.margins.count_effective(event)
+        chance = np.asarray(self.event_probability(event), dtype=np.float64)
+        return count_effective(self.row_weights, chance)
+
+    def check_group_sizes(self, names: Container[str]) -> None:
+        """Raise if one of these known groups has more values than can be compared."""
+        for name, group in self.known_groups.items():
+            if name in names and len(group.values):
+                if self.margins is None:
+                    counts = np.bincount(group.codes, minlength=len(group.values))
+                else:
+                    counts = self.margins.count_values(name)
+                check_group_sizes(group.values, counts, f"groups[{name!r}]")
+
+    def column(self, source: Source, rows: Part = slice(None)) -> Floats:
+        """Return one column of a cost, or 1{an earlier model decides for an item}, (n_rows,)."""
+        if isinstance(source, CostColumn):
+            return self.costs[source.name][rows, source.item]
+        answers = self.references[source.name]
+        position = self._decision_positions.get(source.item, _NOWHERE)  # an option that these rows never name
+        if answers.ndim == 1 or position == _NOWHERE:
+            return answers[rows] == position if answers.ndim == 1 else np.zeros(len(answers[rows]))
+        return answers[rows, position]
+
+    def weigh_cost(self, event: Conditions, source: CostColumn, costs: Floats) -> Floats:
+        """Return the cost of one action where the event holds, (n_rows,), from `costs` (n_rows,)."""
+        del source
+        return self.event_probability(event) * costs
+
     def vector(self, column: Any, what: str) -> NDArray[Any]:
-        """One value per row, (n_rows,)."""
+        """Return a column with one value per row, (n_rows,); raise if it has another length."""
         vector = as_vector(column, what)
         self.check_length(len(vector), what)
         return vector
 
     def check_length(self, length: int, what: str) -> None:
-        check_length(length, len(self), what, "probabilities" if self.classes else "costs")
+        """Raise unless a column has as many rows as these."""
+        if length != len(self):
+            first = "probabilities" if self.classes else "costs"
+            raise EvidenceError(f"{what} has {length} rows, but {first} has {len(self)}")
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
 class Evidence(RowData):
-    """Rows: what is known of each when it is decided, and what was observed of it. Validated, then frozen.
+    """Rows: columns that exist when a row is decided, and observed columns. Validated, then frozen.
 
-    Arrays are copied and read-only. A large array that is read-only already is shared instead of copied.
+    Arrays are copied and read-only. An array that is read-only already is shared instead of copied.
     A policy decides by the columns that exist at decision time, and never reads the observed ones.
 
     Parameters
@@ -333,12 +321,13 @@ class Evidence(RowData):
 
     labels: Codes | None = None  # (n_rows,)
     true_groups: Mapping[str, KnownGroup] = field(default_factory=dict)  # with codes -1 where missing
-    outcomes: Mapping[str, Floats | str] = field(
-        default_factory=dict
-    )  # (n_rows, n_actions), NaN where missing
+    # (n_rows, n_actions) each, NaN where missing
+    outcomes: Mapping[str, Floats | str] = field(default_factory=dict)
     propensity_weights: Floats | None = None  # (n_rows,), NaN where missing
     limits: Limits = field(default_factory=dict)
     largest_weight: float | None = None
+
+    per_row: ClassVar = (*RowData.per_row, "labels", "true_groups", "outcomes", "propensity_weights")
 
     def __init__(
         self,
@@ -365,8 +354,8 @@ class Evidence(RowData):
         references, costs = _name_columns(references, "references"), _name_columns(costs, "costs")
         named = {"groups": groups, "joint": joint, "references": references, "costs": costs}
         index = check_alignment({"probabilities": probabilities, **named, "weights": weights})
-        checker = _Checker(names, matrix, normalize, actions)
-        known = checker.add_margins({name: checker.group(name, column) for name, column in groups.items()})
+        checker = _Checker(RowData(names, matrix, options=actions), normalize)
+        known = _add_margins({name: checker.group(name, column) for name, column in groups.items()})
         self.__dict__.update(_NOTHING_OBSERVED)
         super().__init__(
             classes=names,
@@ -428,23 +417,17 @@ class Evidence(RowData):
                 )
         if not given:
             return self
-        aligned = {name: column for name, column in given.items() if name not in ("limits", "largest_weight")}
-        index = check_alignment(aligned, self.index)
-        checker = _Checker(self.classes, self.probabilities, normalize=False, options=self.options)
-        columns: dict[str, Any] = {"index": index}
+        checker = _Checker(self, normalize=False)
+        aligned = {name: column for name, column in given.items() if name in self.per_row}
+        columns = {**given, "index": check_alignment(aligned, self.index)}
         for name, column in given.items():
-            if name == "labels":
-                columns[name] = checker.labels(column)
-            elif name == "true_groups":
-                groups = {one: checker.true_group(one, values, self.groups) for one, values in column.items()}
-                columns[name] = {**self.true_groups, **groups}
-            elif name == "outcomes":
-                costs = {one: checker.outcome(one, cost) for one, cost in column.items()}
-                columns[name] = {**self.outcomes, **costs}
-            elif name == "propensity_weights":
-                columns[name] = checker.propensity_weights(column)
-            else:
-                columns[name] = {**self.limits, **column} if name == "limits" else column
+            if name in ("labels", "propensity_weights"):
+                columns[name] = getattr(checker, name)(column)
+            elif name in ("true_groups", "outcomes"):
+                check = checker.true_group if name == "true_groups" else checker.outcome
+                columns[name] = {one: check(one, values) for one, values in column.items()}
+            if isinstance(old := getattr(self, name), Mapping):
+                columns[name] = {**old, **columns[name]}
         observed = self.with_columns(**columns)
         if propensity_weights is not None:
             masks = observed.find_observed()
@@ -491,30 +474,35 @@ class Evidence(RowData):
                 filled[name] = own(np.where(missing, cost[~missing][0], cost), None)
         return filled
 
-    def rows(self, part: Part) -> Self:
-        """Some of the rows."""
-        weights = self.propensity_weights
-        return (
-            super()
-            .rows(part)
-            .with_columns(
-                labels=None if self.labels is None else self.labels[part],
-                true_groups={name: group.rows(part) for name, group in self.true_groups.items()},
-                outcomes={n: c if isinstance(c, str) else c[part] for n, c in self.outcomes.items()},
-                propensity_weights=None if weights is None else weights[part],
-            )
-        )
-
     @classmethod
     def without_rows(cls, classes: Sequence[Any], groups: dict[Any, Group], **columns: Any) -> Evidence:
-        """What there is to know of rows that are all elsewhere."""
+        """Return evidence that describes the columns of rows which are all elsewhere."""
         labels, matrix = (), np.empty((0, 0))
         if classes or not columns.get("options"):
             labels, matrix = check_classes(classes, None, np.empty((0, len(classes))))
-        described, checker = object.__new__(cls), _Checker(labels, matrix, normalize=False)
+        described = object.__new__(cls)
         described.__dict__.update(_NOTHING_OBSERVED)
-        RowData.__init__(described, labels, matrix, checker.add_margins(groups), **columns)
+        RowData.__init__(described, labels, matrix, _add_margins(groups), **columns)
         return described
+
+
+def _take(column: Any, part: Part) -> Any:
+    """Return some rows of a column: an array, a group, an index, or a mapping to these."""
+    if isinstance(column, Mapping):
+        return {name: _take(one, part) for name, one in column.items()}
+    if column is None or isinstance(column, str):
+        return column
+    return column[part] if isinstance(column, np.ndarray) else column.rows(part)
+
+
+def _stack(parts: Sequence[Any]) -> Any:
+    """Return the rows of all parts of a column: arrays, groups, or mappings to these."""
+    first = parts[0]
+    if isinstance(first, Mapping):
+        return {name: _stack([part[name] for part in parts]) for name in first}
+    if first is None or isinstance(first, str):
+        return first
+    return np.concatenate(parts) if isinstance(first, np.ndarray) else concatenate_groups(parts)
 
 
 def _read_probabilities(
@@ -524,7 +512,7 @@ def _read_probabilities(
     costs: Mapping[str, Any] | None,
     normalize: bool,
 ) -> tuple[tuple[Value, ...], Floats]:
-    """The labels and their probabilities, (n_rows, n_labels); where there are only options, none of them."""
+    """Return the labels and their probabilities, (n_rows, n_labels); no labels if there are only options."""
     if probabilities is not None:
         matrix, names = as_matrix(probabilities, "probabilities")
         labels, matrix = check_classes(classes, names, matrix)
@@ -558,14 +546,14 @@ def _read_options(options: Sequence[Any] | None, classes: tuple[Value, ...]) -> 
 
 
 def _name_columns(columns: Any, what: str) -> dict[Any, Any]:
-    """Columns by plain names, or by tuples of them."""
-    return {_as_plain_name(name, what): column for name, column in as_columns(columns, what).items()}
+    """Return columns by plain names, or by tuples of them."""
 
+    def as_plain(name: Any) -> Any:
+        if isinstance(name, tuple):
+            return tuple(map(as_plain, name))
+        return as_name(name, f"a name in {what}", EvidenceError)
 
-def _as_plain_name(name: Any, what: str) -> Any:
-    if isinstance(name, tuple):
-        return tuple(_as_plain_name(part, what) for part in name)
-    return as_name(name, f"a name in {what}", EvidenceError)
+    return {as_plain(name): column for name, column in as_columns(columns, what).items()}
 
 
 def _restore(cls: type[Any], state: dict[str, Any]) -> Any:
@@ -575,77 +563,68 @@ def _restore(cls: type[Any], state: dict[str, Any]) -> Any:
     return restored
 
 
+def _add_margins(groups: dict[Any, Group]) -> dict[Any, Group]:
+    """Add single attributes to those that are only known together."""
+    for names, group in [item for item in groups.items() if isinstance(item[0], tuple)]:
+        assert isinstance(group, GroupProbabilities)
+        for place, name in enumerate(names):
+            if name not in groups:
+                groups[name] = group.margin(place)
+    return groups
+
+
 @dataclass(frozen=True)
 class _Checker:
-    """Validation against the rows of the probabilities, one method per kind of column."""
+    """Validation of columns against the classes and the number of other rows, one method per column."""
 
-    classes: tuple[Value, ...]
-    probabilities: Floats
+    rows: RowData
     normalize: bool
-    options: tuple[Value, ...] = ()
-
-    def check_length(self, length: int, what: str) -> None:
-        check_length(length, len(self.probabilities), what, "probabilities" if self.classes else "costs")
 
     def group(self, name: Any, column: Any) -> Group:
         what = f"groups[{name!r}]"
         if isinstance(column, KnownGroup):
-            self.check_length(len(column.codes), what)
+            self.rows.check_length(len(column.codes), what)
             return column
-        if isinstance(name, tuple):
-            return self._combination(name, column, what)
         if name in (LABEL, DECISION):
             raise EvidenceError(f"{what}: a group is named by a string other than {name!r}")
-        if isinstance(column, Mapping) or len(getattr(column, "shape", (0,))) == 2:
-            matrix, names = as_matrix(column, what)
-            if names is None:
-                raise EvidenceError(
-                    f"{what} is an array of shape {matrix.shape} without names; pass a frame or a dict "
-                    "{value: probabilities}, or one value per row"
-                )
-            self.check_length(len(matrix), what)
-            values = tuple(as_scalar(value, f"a value of {what}", EvidenceError) for value in names)
-            return GroupProbabilities(values, own(check_probabilities(matrix, what, self.normalize), column))
-        vector = as_vector(column, what)
-        self.check_length(len(vector), what)
-        return factorize(vector, what)
+        if isinstance(name, tuple):
+            if not isinstance(column, Mapping) or not all(
+                isinstance(value, tuple) and len(value) == len(name) for value in column
+            ):
+                raise EvidenceError(f"{what} takes a dict from tuples of values to columns of probabilities")
+        elif not isinstance(column, Mapping) and len(getattr(column, "shape", (0,))) != 2:
+            return factorize(self.rows.vector(column, what), what)
+        matrix, names = self._matrix(column, what)
+        names = list(column) if isinstance(name, tuple) else names
+        if names is None:
+            raise EvidenceError(
+                f"{what} is an array of shape {matrix.shape} without names; pass a frame or a dict "
+                "{value: probabilities}, or one value per row"
+            )
 
-    def _combination(self, name: tuple, column: Any, what: str) -> GroupProbabilities:
-        if not isinstance(column, Mapping) or not all(
-            isinstance(value, tuple) and len(value) == len(name) for value in column
-        ):
-            raise EvidenceError(f"{what} takes a dict from tuples of values to columns of probabilities")
-        self.check_length(len(matrix := as_matrix(column, what)[0]), what)
-        values = tuple(
-            tuple(as_scalar(v, f"a value of {what}", EvidenceError) for v in value) for value in column
-        )
-        return GroupProbabilities(values, own(check_probabilities(matrix, what, self.normalize), column))
+        def as_value(value: Any) -> Any:
+            if isinstance(name, tuple):
+                return tuple(as_scalar(part, f"a value of {what}", EvidenceError) for part in value)
+            return as_scalar(value, f"a value of {what}", EvidenceError)
 
-    def add_margins(self, groups: dict[Any, Group]) -> dict[Any, Group]:
-        """Attributes that are only known together: also each by itself."""
-        for names, group in [item for item in groups.items() if isinstance(item[0], tuple)]:
-            assert isinstance(group, GroupProbabilities)
-            for place, name in enumerate(names):
-                if name not in groups:
-                    groups[name] = group.margin(place)
-        return groups
+        probabilities = own(check_probabilities(matrix, what, self.normalize), column)
+        return GroupProbabilities(tuple(map(as_value, names)), probabilities)
 
     def joint(self, name: str, array: Any, group: Group | None) -> Floats:
-        what = f"joint[{name!r}]"
+        what, classes = f"joint[{name!r}]", self.rows.classes
         if not isinstance(group, GroupProbabilities):
             raise EvidenceError(
-                f"{what} goes with groups[{name!r}] given as probabilities; a known group needs no joint"
+                f"{what} needs groups[{name!r}] as probabilities; a known group needs no joint: leave it out"
             )
-        if not self.classes:
+        if not classes:
             raise EvidenceError(f"{what} is about labels, and there are no classes: leave it out")
         joint = np.asarray(array, dtype=np.float64)
-        n_rows = len(self.probabilities)
-        wanted = (n_rows, len(group.values), len(self.classes))
+        wanted = (len(self.rows), len(group.values), len(classes))
         if joint.shape != wanted:
             raise EvidenceError(f"{what} must have shape {wanted} (rows, values, classes), not {joint.shape}")
-        joint = check_probabilities(joint.reshape(n_rows, -1), what, self.normalize).reshape(wanted)
+        joint = check_probabilities(joint.reshape(wanted[0], -1), what, self.normalize).reshape(wanted)
         for axis, marginal, other in (
-            (1, self.probabilities, "probabilities"),
+            (1, self.rows.probabilities, "probabilities"),
             (2, group.probabilities, name),
         ):
             distance = np.abs(joint.sum(axis=axis) - marginal).sum(axis=1).mean() / 2
@@ -653,44 +632,42 @@ class _Checker:
                 raise EvidenceError(
                     f"{what} does not add up to the {other} given beside it (mean distance {distance:.2f}, "
                     f"tolerance {MARGIN_TOLERANCE:g}); are its rows, values {list(group.values)} and classes "
-                    f"{list(self.classes)} in the same order?"
+                    f"{list(classes)} in the same order?"
                 )
         return own(joint, array)
 
     def reference(self, name: str, column: Any) -> NDArray[Any]:
-        what = f"references[{name!r}]"
+        what, options = f"references[{name!r}]", self.rows.options
+        actions = (*self.rows.classes, *options)
         if len(getattr(column, "shape", (0,))) == 2:
-            matrix, names = as_matrix(column, what)
-            self.check_length(len(matrix), what)
-            if matrix.shape[1] != len(actions := (*self.classes, *self.options)):
-                of = "decisions" if self.options else "classes"
+            matrix, names = self._matrix(column, what)
+            if matrix.shape[1] != len(actions):
+                of = "decisions" if options else "classes"
                 raise EvidenceError(f"{what} has {matrix.shape[1]} columns for {len(actions)} {of}")
             ordered = columns_by_name(matrix, names, actions)
             return own(check_probabilities(ordered, what, self.normalize), column)
-        vector = as_vector(column, what)
-        self.check_length(len(vector), what)
-        actions = (*self.classes, *self.options)
-        positions = {REJECTED: _AGREES_WITH_NOTHING} | {action: i for i, action in enumerate(actions)}
-        if vector.dtype.kind in "UO":  # a column that says "reject" has numbers as text
+        vector = self.rows.vector(column, what)
+        # A rejection is a decision that agrees with no action, unless it is an action itself.
+        positions = {REJECTED: -1} | {action: i for i, action in enumerate(actions)}
+        if vector.dtype.kind in "UO":  # a column with "reject" has numbers as text
             positions = {
                 str(label): i for label, i in positions.items() if isinstance(label, int)
             } | positions
-        otherwise = "" if self.options else ". Name decisions that are no classes: options=[...]"
+        otherwise = "" if options else ". Name decisions that are no classes: options=[...]"
         return own(encode_values(vector, positions, what, otherwise), None)
 
     def cost(self, name: str, array: Any) -> Floats:
         matrix, names = as_matrix(array, f"costs[{name!r}]")
-        matrix = check_cost(matrix, name, len(self.probabilities))
-        actions = (*self.classes, *self.options)
-        if self.options and matrix.shape[1] != len(actions):
+        matrix, actions = check_cost(matrix, name, len(self.rows)), (*self.rows.classes, *self.rows.options)
+        if self.rows.options and matrix.shape[1] != len(actions):
             raise EvidenceError(
                 f"costs[{name!r}] has {matrix.shape[1]} columns; it needs one for each of {list(actions)}"
             )
-        return own(columns_by_name(matrix, names, actions) if self.options else matrix, array)
+        return own(columns_by_name(matrix, names, actions) if self.rows.options else matrix, array)
 
     def weights(self, weights: Any) -> Floats:
         vector = as_numbers(weights, "weights")
-        self.check_length(len(vector), "weights")
+        self.rows.check_length(len(vector), "weights")
         if not np.isfinite(vector).all() or (vector < 0).any():
             raise EvidenceError("weights must be finite and not negative")
         if not vector.any():
@@ -701,30 +678,28 @@ class _Checker:
         vector, missing = self._partial_vector(labels, "labels")
         if missing.all():
             return np.full(len(vector), MISSING)
-        if not self.classes:
+        if not self.rows.classes:
             raise EvidenceError(
-                f"labels: there are no classes, only the options {list(self.options)}; what these turned out "
-                "to cost is passed as outcomes={name: an array of shape (rows, options)}"
+                f"labels: there are no classes, only the options {list(self.rows.options)}; their observed "
+                "costs are passed as outcomes={name: an array of shape (rows, options)}"
             )
-        positions = {label: i for i, label in enumerate(self.classes)}
+        positions = {label: i for i, label in enumerate(self.rows.classes)}
         codes = encode_values(fill_missing(vector, missing), positions, "labels")
         return own(np.where(missing, MISSING, codes), None)
 
-    def true_group(self, name: str, column: Any, groups: Mapping[Any, Group]) -> KnownGroup:
+    def true_group(self, name: str, column: Any) -> KnownGroup:
         what = f"true_groups[{name!r}]"
         if isinstance(column, Mapping) or len(getattr(column, "shape", (0,))) == 2:
-            raise EvidenceError(f"{what} must be what was seen, one value per row")
-        column = column.with_missing if isinstance(column, PartlyKnownGroup) else column
+            raise EvidenceError(f"{what} must be the observed values, one value per row")
         if isinstance(column, KnownGroup):
-            self.check_length(len(column.codes), what)
-            return align_true_group(name, column, groups)
+            self.rows.check_length(len(column.codes), what)
+            return align_true_group(name, column, self.rows.groups)
         vector, missing = self._partial_vector(column, what)
         if missing.all():
             return KnownGroup((), np.full(len(vector), MISSING))
         group = factorize(fill_missing(vector, missing), what)
-        return align_true_group(
-            name, KnownGroup(group.values, np.where(missing, MISSING, group.codes)), groups
-        )
+        group = KnownGroup(group.values, np.where(missing, MISSING, group.codes))
+        return align_true_group(name, group, self.rows.groups)
 
     def outcome(self, name: str, cost: Any) -> Floats | str:
         what = f"outcomes[{name!r}]"
@@ -732,17 +707,14 @@ class _Checker:
             if cost != KNOWN:
                 raise OptionError(
                     f"{what} takes an array of shape (rows, actions), or {KNOWN!r} where the cost does not "
-                    f"depend on what turns out, not {cost!r}"
+                    f"depend on the outcome, not {cost!r}"
                 )
             return KNOWN
-        masked = (
-            np.ma.filled(cost.astype(np.float64), np.nan) if isinstance(cost, np.ma.MaskedArray) else cost
-        )
-        matrix = as_matrix(masked, what)[0]
-        n_rows = len(self.probabilities)
-        if matrix.ndim != 2 or len(matrix) != n_rows:
+        masked = isinstance(cost, np.ma.MaskedArray)
+        matrix = as_matrix(np.ma.filled(cost.astype(np.float64), np.nan) if masked else cost, what)[0]
+        if matrix.ndim != 2 or len(matrix) != len(self.rows):
             raise EvidenceError(
-                f"{what} must have shape (rows, actions) with {n_rows} rows, not {matrix.shape}"
+                f"{what} must have shape (rows, actions) with {len(self.rows)} rows, not {matrix.shape}"
             )
         if np.isinf(matrix).any():
             raise EvidenceError(f"{what} must be finite, or missing (NaN) where it is not known")
@@ -755,9 +727,14 @@ class _Checker:
         except (TypeError, ValueError):
             raise EvidenceError(f"propensity_weights must be numbers, not {column.dtype}") from None
 
+    def _matrix(self, columns: Any, what: str) -> tuple[Floats, list[Any] | None]:
+        matrix, names = as_matrix(columns, what)
+        self.rows.check_length(len(matrix), what)
+        return matrix, names
+
     def _partial_vector(self, column: Any, what: str) -> tuple[NDArray[Any], Mask]:
         vector, missing = as_partial_vector(column, what)
-        self.check_length(len(vector), what)
+        self.rows.check_length(len(vector), what)
         return vector, missing
 
 
@@ -783,7 +760,7 @@ def align_true_group(name: str, group: KnownGroup, groups: Mapping[Any, Group]) 
 
 
 def check_propensity_weights(weights: Floats, masks: Mapping[str, Mask]) -> Floats:
-    """Return the weights of rows that show what others lack, and ones; raise if they are not positive."""
+    """Return the weights of rows with a value that others lack, and ones; raise if they are not positive."""
     observed = np.logical_or.reduce(list(masks.values()))
     filled = np.where(observed, weights, 1.0)
     if not np.isfinite(filled).all() or (filled <= 0).any():
@@ -808,18 +785,19 @@ def name_cost(name: str) -> str:
 
 
 def count_effective(weights: Floats, chance: Floats | float = 1.0) -> float:
-    """The effective sample size (Kish): (sum of w p)^2 / sum of w^2 p, for rows that belong with chance p."""
+    """Return the effective sample size (Kish), (sum of w p)^2 / sum of w^2 p, of rows that belong with chance
+    p."""
     mass, squares = (weights * chance).sum(), (weights**2 * chance).sum()
     return float(mass**2 / squares) if squares else 0.0
 
 
 def check_sizes(weights: Floats, what: str) -> Floats:
-    """Weights, some of them positive, whose sums and squares are numbers."""
+    """Return the weights, some of them positive; raise if their sums or squares are not numbers."""
     positive = weights[weights > 0]
     if positive.min() < LEAST_WEIGHT or positive.max() > 1 / LEAST_WEIGHT:
         raise EvidenceError(
             f"{what} must be zero, or from {LEAST_WEIGHT:g} to {1 / LEAST_WEIGHT:g}, so that their sums and "
-            f"squares are numbers; these go from {positive.min():.3g} to {positive.max():.3g}. Only their "
+            f"squares are numbers; these range from {positive.min():.3g} to {positive.max():.3g}. Only their "
             "ratios count: divide them by their mean"
         )
     return weights
@@ -828,7 +806,7 @@ def check_sizes(weights: Floats, what: str) -> Floats:
 def encode_values(
     vector: NDArray[Any], positions: Mapping[Any, int], what: str, otherwise: str = ""
 ) -> NDArray[np.int64]:
-    """Each row's position; of numbers, every one is looked up once."""
+    """Return each row's position, (n_rows,); raise if a value has none."""
     labels, places = find_distinct(vector) if vector.dtype.kind in "iub" else (vector, None)
     codes = np.array([positions.get(label, _NOWHERE) for label in labels.tolist()], dtype=np.int64)
     codes = codes if places is None else codes.take(places)
@@ -841,65 +819,32 @@ def encode_values(
     return codes
 
 
-def check_length(length: int, n_rows: int, what: str, first: str = "probabilities") -> None:
-    if length != n_rows:
-        raise EvidenceError(f"{what} has {length} rows, but {first} has {n_rows}")
-
-
 def concatenate(parts: Sequence[Evidence]) -> Evidence:
-    """All the rows of several evidences with the same columns."""
+    """Return all the rows of several evidences with the same columns."""
     first = parts[0]
+    names = [name for name in first.per_row if name != "index"]
+    fixed = ("classes", "options", "limits", "largest_weight")
     for part in parts:
-        decisions = (part.classes, part.options)
-        if decisions != (first.classes, first.options) or _columns_of(part) != _columns_of(first):
+        alike = all(_find_kind(getattr(part, name)) == _find_kind(getattr(first, name)) for name in names)
+        if not alike or any(getattr(part, name) != getattr(first, name) for name in fixed):
             raise EvidenceError(
                 f"batches must have the same classes and columns: {first} came first, and then {part}"
             )
-
-    def stacked(kind: str) -> dict[str, NDArray[Any]]:
-        return {
-            name: np.concatenate([getattr(p, kind)[name] for p in parts]) for name in getattr(first, kind)
-        }
-
-    def joined(kind: str) -> NDArray[Any] | None:
-        arrays = [getattr(part, kind) for part in parts]
-        return None if arrays[0] is None else np.concatenate(arrays)
-
-    def stacked_groups(kind: str) -> dict[Any, Any]:
-        return {
-            name: concatenate_groups([getattr(part, kind)[name] for part in parts])
-            for name in getattr(first, kind)
-        }
-
-    outcomes = {
-        name: KNOWN if isinstance(cost, str) else np.concatenate([part.outcomes[name] for part in parts])
-        for name, cost in first.outcomes.items()
-    }
-    return first.with_columns(
-        probabilities=np.concatenate([part.probabilities for part in parts]),
-        groups=stacked_groups("groups"),
-        joint=stacked("joint"),
-        references=stacked("references"),
-        costs=stacked("costs"),
-        weights=joined("weights"),
-        index=None,
-        labels=joined("labels"),
-        true_groups=stacked_groups("true_groups"),
-        outcomes=outcomes,
-        propensity_weights=joined("propensity_weights"),
-    )
+    columns = {name: _stack([getattr(part, name) for part in parts]) for name in names}
+    return first.with_columns(index=None, **columns)
 
 
-def _columns_of(evidence: Evidence) -> list[Any]:
-    known = [(name, group.known) for name, group in evidence.groups.items()]
-    hidden = [group.values for group in evidence.hidden_groups.values()]
-    present = [evidence.weights is None, evidence.labels is None, evidence.propensity_weights is None]
-    tables = (evidence.joint, evidence.references, evidence.costs, evidence.true_groups)
-    exact = [(name, isinstance(cost, str)) for name, cost in evidence.outcomes.items()]
-    return [known, hidden, *map(list, tables), exact, present, evidence.limits, evidence.largest_weight]
+def _find_kind(column: Any) -> Any:
+    """Return what parts of a column must have in common: names, values of unknown groups, and widths."""
+    if isinstance(column, Mapping):
+        return [(name, _find_kind(one)) for name, one in column.items()]
+    if isinstance(column, np.ndarray):
+        return column.shape[1:]
+    return type(column) if isinstance(column, KnownGroup) else getattr(column, "values", column)
 
 
 def as_evidence(evidence: Any) -> Evidence:
+    """Return evidence, or raise if it is not."""
     if not isinstance(evidence, Evidence):
         raise EvidenceError(
             f"rows are passed as Evidence(probabilities, ...), not as {type(evidence).__name__}"
@@ -908,11 +853,77 @@ def as_evidence(evidence: Any) -> Evidence:
 
 
 def check_cost(matrix: Floats, name: str, n_rows: int) -> Floats:
-    """A cost array, (n_rows, n_actions), from the caller or from the caller's function."""
+    """Return a cost array, (n_rows, n_actions), of the caller or of the caller's function, if it is valid."""
     if matrix.ndim != 2 or len(matrix) != n_rows:
         raise EvidenceError(
             f"costs[{name!r}] must have shape (rows, actions) with {n_rows} rows, not {matrix.shape}"
         )
     if not np.isfinite(matrix).all():
         raise EvidenceError(f"costs[{name!r}] must be finite")
+    return matrix
+
+
+def check_classes(
+    classes: Sequence[Any] | None, names: list[str] | None, matrix: Floats
+) -> tuple[tuple[Value, ...], Floats]:
+    """Return the classes and the columns in their order; raise if they do not match."""
+    if matrix.ndim != 2:
+        hint = (
+            "; for scores p of a positive class pass np.column_stack([1 - p, p])" if matrix.ndim == 1 else ""
+        )
+        raise EvidenceError(f"probabilities must have shape (rows, classes), not {matrix.shape}{hint}")
+    if classes is None:
+        classes = names if names is not None else range(matrix.shape[1])
+    labels = tuple(as_scalar(label, "a class", EvidenceError) for label in classes)
+    if len(labels) != matrix.shape[1]:
+        raise EvidenceError(
+            f"{len(labels)} classes are named, but probabilities has {matrix.shape[1]} columns"
+        )
+    if len(set(map(str, labels))) != len(labels) or len(set(labels)) != len(labels):
+        raise EvidenceError(f"the classes {list(labels)} are not all different, or are written alike")
+    if len(labels) < 2:
+        raise EvidenceError(
+            "there is a single class, so there is nothing to decide; pass one column per class"
+        )
+    return labels, columns_by_name(matrix, names, labels)
+
+
+def columns_by_name(matrix: Floats, names: list[str] | None, labels: tuple[Value, ...]) -> Floats:
+    """Return columns in the order of the labels: by name if they are named after these, or by position."""
+    wanted = [str(label) for label in labels]
+    if names is None or names == wanted or set(map(str, names)) != set(wanted):
+        return matrix
+    return matrix[:, [list(map(str, names)).index(name) for name in wanted]]
+
+
+def check_probabilities(matrix: Floats, what: str, normalize: bool) -> Floats:
+    """Return a matrix of probabilities, (n_rows, n_columns), whose rows sum to one, or raise; if `normalize`,
+    divide each row by its sum."""
+    if not matrix.size:
+        raise EvidenceError(f"{what} is empty; pass at least one row")
+    low, high = matrix.min(), matrix.max()
+    if -ROUNDING <= low < 0:
+        matrix, low = np.maximum(matrix, 0.0), 0.0
+    if not np.isfinite(low + high):
+        row = int(np.argmin(np.isfinite(matrix).all(axis=1)))
+        raise EvidenceError(f"{what} has a value that is not finite in row {row}; fill it in or drop the row")
+    if low < 0 or (high > 1 + SUM_TOLERANCE and not normalize):
+        row = int(np.argmax((matrix.min(axis=1) < 0) | (matrix.max(axis=1) > 1 + SUM_TOLERANCE)))
+        raise EvidenceError(
+            f"{what} has values outside [0, 1], such as row {row}: {matrix[row].round(4).tolist()}; "
+            "if these are logits, apply softmax first"
+        )
+    if normalize:
+        sums = matrix.sum(axis=1)  # row by row, the same in any batch
+        if not sums.all():
+            raise EvidenceError(f"{what}: row {int(np.argmin(sums))} is all zeros and cannot be normalized")
+        return matrix / sums[:, None]
+    sums = matrix @ np.ones(matrix.shape[1])
+    off = np.abs(sums - 1)
+    if off.max() > SUM_TOLERANCE:
+        row = int(off.argmax())
+        raise EvidenceError(
+            f"{what}: row {row} sums to {sums[row]:.6g}, not to one (tolerance {SUM_TOLERANCE:g})",
+            Remedy("normalize"),
+        )
     return matrix

@@ -20,11 +20,7 @@ MISSING = -1  # the code of a label or a group that was not observed
 _ARROW_TEXTS = ("string", "large_string", "string_view")
 _ARROW_DICTIONARIES = ("dictionary<values=string", "dictionary<values=large_string")
 _NARROW = 2**12  # a range of numbers that is counted rather than sorted
-_LEAST_ROWS = (
-    (5000, math.inf),
-    (500, 20),
-    (20, 5),
-)  # (values, rows): more values than these need so many rows
+_LEAST_ROWS = ((5000, math.inf), (500, 20), (20, 5))  # more values than the first need so many rows each
 
 
 @dataclass(frozen=True)
@@ -39,40 +35,26 @@ class KnownGroup:
         self.codes.flags.writeable = False
 
     def rows(self, part: Part) -> KnownGroup:
+        """Return the group on some of the rows."""
         return KnownGroup(self.values, self.codes[part])
 
     def seen(self) -> KnownGroup:
-        """Without the values that no row has."""
+        """Return the group without values that no row has."""
         present = np.unique(self.codes[self.codes >= 0])
         values = tuple(self.values[i] for i in present)
         return KnownGroup(values, np.where(self.codes < 0, MISSING, np.searchsorted(present, self.codes)))
 
     def with_values(self, values: tuple[Value, ...]) -> KnownGroup:
-        """The same rows, with positions in other values, of which these are some."""
+        """Return the same rows, with positions in other values, of which these are some."""
         positions = np.array([*(values.index(value) for value in self.values), MISSING])  # the last one is -1
         return self if values == self.values else KnownGroup(values, positions[self.codes])
 
 
 @dataclass(frozen=True)
-class PartlyKnownGroup:
-    """An attribute whose value is known for some of the rows only."""
-
-    group: KnownGroup  # on the other rows, its codes mean nothing
-    seen: NDArray[np.bool_]  # (n_rows,): where it is known
-
-    def rows(self, part: Part) -> PartlyKnownGroup:
-        return PartlyKnownGroup(self.group.rows(part), self.seen[part])
-
-    @property
-    def with_missing(self) -> KnownGroup:
-        return KnownGroup(self.group.values, np.where(self.seen, self.group.codes, MISSING))
-
-
-@dataclass(frozen=True)
 class GroupProbabilities:
-    """An attribute of which each row has only probabilities."""
+    """An attribute that is known by probabilities of its values on each row."""
 
-    values: tuple[Any, ...]  # tuples of values where several attributes go together
+    values: tuple[Any, ...]  # tuples of values for several attributes together
     probabilities: Floats  # (n_rows, n_values)
     known: ClassVar[bool] = False
 
@@ -80,10 +62,11 @@ class GroupProbabilities:
         self.probabilities.flags.writeable = False
 
     def rows(self, part: Part) -> GroupProbabilities:
+        """Return the group on some of the rows."""
         return GroupProbabilities(self.values, self.probabilities[part])
 
     def margin(self, place: int) -> GroupProbabilities:
-        """One attribute of several that go together."""
+        """Return the probabilities of one of several attributes that are known together."""
         values = tuple(dict.fromkeys(value[place] for value in self.values))
         columns = [[value[place] == here for value in self.values] for here in values]
         return GroupProbabilities(values, self.probabilities @ np.array(columns, dtype=np.float64).T)
@@ -93,24 +76,23 @@ Group = KnownGroup | GroupProbabilities
 
 
 def find_distinct(vector: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """The different whole numbers (or truth values) of a vector, sorted, and each row's position among them;
-    where they lie close together, by counting instead of sorting."""
+    """Return the distinct whole numbers or truth values of a vector, sorted, and each row's position."""
     low, high = (int(vector.min()), int(vector.max())) if len(vector) else (0, _NARROW)
     if high - low >= _NARROW or high > np.iinfo(np.int64).max:
         values, places = np.unique(vector, return_inverse=True)
         return values, places.astype(np.int64, copy=False)
-    offsets = vector.astype(np.int64)
-    offsets -= low
+    # Numbers that lie close together are counted, which is faster than to sort them.
+    offsets = vector.astype(np.int64) - low
     present = np.bincount(offsets, minlength=1) > 0
     values = (np.flatnonzero(present) + low).astype(vector.dtype)
     return values, offsets if present.all() else (np.cumsum(present) - 1).take(offsets)
 
 
 def check_group_sizes(values: Sequence[Value], counts: NDArray[Any], what: str) -> None:
-    """Refuse a column with more values than can be compared with each other: numbers and ids by mistake.
+    """Raise if a column has more values than can be compared: it may be a number or an id by mistake.
 
-    What counts is how many rows half of the values have, (n_values,) `counts`: many groups with enough rows
-    each are fine, and so are few groups with hardly any.
+    The limit depends on the median of the rows per value, `counts` (n_values,): many groups with enough rows
+    each are accepted, and so are few groups with few rows.
     """
     typical = math.floor(np.median(counts)) if len(counts) else 0
     needed = next((rows for many, rows in _LEAST_ROWS if len(values) > many), 0)
@@ -118,11 +100,8 @@ def check_group_sizes(values: Sequence[Value], counts: NDArray[Any], what: str) 
         return
     each = "1 row" if typical == 1 else f"{typical:,} rows"
     found = f"half of them on {each} or fewer" if counts.max() > typical else f"each on {each}"
-    limit = (
-        f"rules compare at most {_LEAST_ROWS[0][0]:,}"
-        if needed == math.inf
-        else f"{needed} rows each would do"
-    )
+    most = f"rules compare at most {_LEAST_ROWS[0][0]:,}"
+    limit = most if needed == math.inf else f"{needed} rows each would do"
     number = isinstance(values[0], int | float)
     advice = (
         "a number, put it into a few bins: np.digitize(column, np.quantile(column, [0.2, 0.4, 0.6, 0.8]))"
@@ -138,7 +117,7 @@ def check_group_sizes(values: Sequence[Value], counts: NDArray[Any], what: str) 
 
 
 def factorize(vector: NDArray[Any], what: str) -> KnownGroup:
-    """The different values, sorted where they can be, and each row's position among them."""
+    """Return the distinct values of a vector, sorted, with each row's position."""
     if vector.dtype.kind in "iub":
         numbers, codes = find_distinct(vector)
         return KnownGroup(tuple(numbers.tolist()), codes)
@@ -146,7 +125,7 @@ def factorize(vector: NDArray[Any], what: str) -> KnownGroup:
     try:
         found = [as_scalar(value, f"a value of {what}") for value in dict.fromkeys(rows)]
     except (TypeError, RuleError) as problem:
-        raise EvidenceError(f"{what} has values that are no plain text or numbers: {problem}") from None
+        raise EvidenceError(f"{what} has values that are not plain text or numbers: {problem}") from None
     check_length(max((len(value) for value in found if isinstance(value, str)), default=0), what)
     try:
         values = tuple(sorted(found))  # type: ignore[type-var]
@@ -158,7 +137,7 @@ def factorize(vector: NDArray[Any], what: str) -> KnownGroup:
 
 
 def factorize_arrow(column: Any, what: str) -> KnownGroup | None:
-    """The same of an Arrow column of text, which Arrow encodes by itself; None for any other column."""
+    """Return the group of an Arrow column of text, which Arrow encodes faster; None for any other column."""
     type_name = str(getattr(column, "type", ""))
     if type_name not in _ARROW_TEXTS and not type_name.startswith(_ARROW_DICTIONARIES):
         return None
@@ -166,7 +145,7 @@ def factorize_arrow(column: Any, what: str) -> KnownGroup | None:
     encoded = whole if type_name.startswith("dictionary") else whole.dictionary_encode()
     texts = encoded.dictionary.to_pylist()
     if encoded.null_count or None in texts:
-        return None  # whoever reads it as a vector says where
+        return None  # reading it as a vector shows where values are missing
     group = factorize(np.array(texts, dtype=object), what)
     codes = group.codes[encoded.indices.to_numpy(zero_copy_only=False)]
     found = KnownGroup(group.values, codes)
@@ -174,6 +153,7 @@ def factorize_arrow(column: Any, what: str) -> KnownGroup | None:
 
 
 def concatenate_groups(parts: Sequence[Any]) -> Group:
+    """Return a group on the rows of all parts."""
     if isinstance(parts[0], GroupProbabilities):
         return GroupProbabilities(parts[0].values, np.concatenate([part.probabilities for part in parts]))
     values = tuple(sorted({value for part in parts for value in part.values}))
@@ -181,8 +161,8 @@ def concatenate_groups(parts: Sequence[Any]) -> Group:
 
 
 def find_combination(names: Iterable[Any], hidden: Mapping[str, Value]) -> tuple[Any, Any] | None:
-    """Which of these names, attributes and tuples of them, is the model of these unknown attributes together,
-    and their value in it; None if there is none."""
+    """Return the one of these names, attributes and tuples of them, that stands for these unknown attributes
+    together, and their value in it; None if none does."""
     if len(hidden) == 1:
         return next(iter(hidden.items()))
     for name in names:

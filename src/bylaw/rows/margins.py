@@ -1,13 +1,14 @@
-"""How often events occur, from sums over rows: enough to compile rules where the rows are elsewhere.
+"""Frequencies of events, from sums over rows: enough to compile rules on rows that are elsewhere.
 
 Every event is a combination of known groups together with a label, an unknown group, or both. So its weight
-is a sum over the cells of a table: for each combination of known groups, the sums of all probabilities that
-rows have for what is not known.
+is a sum over the cells of a table, which has the sums of the probabilities of labels and unknown groups for
+each combination of known groups.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +18,7 @@ from bylaw._base.typing import Floats, Value
 from bylaw.errors import EvidenceError
 from bylaw.language.expressions import LABEL, Conditions, Source
 from bylaw.rows.evidence import RowData
-from bylaw.rows.groups import KnownGroup, find_combination
+from bylaw.rows.groups import find_combination
 
 _MOST_CELLS = 100_000  # combinations of known groups
 Cell = tuple[Value, ...]  # a value of each known group
@@ -35,16 +36,16 @@ class Margins:
 
     @classmethod
     def of(cls, rows: RowData, attributes: Sequence[str]) -> Margins:
-        """Of all rows, by those of the attributes that are known."""
+        """Return the sums over these rows, by those of the attributes that are known."""
         known = {name: group for name, group in rows.known_groups.items() if name in attributes}
         codes, shape = np.zeros(len(rows), np.int64), tuple(len(group.values) for group in known.values())
         for group in known.values():
             codes = codes * len(group.values) + group.codes
-        columns = dict(_list_columns(rows))
-        weights = rows.row_weights
+        events, weights, size = dict(list_events(rows)), rows.row_weights, math.prod(shape)
+        chances = [rows.event_probability(event) for event in events.values()]
         sums = np.array(
             [
-                [_add_up(codes, w * column, shape) for column in columns.values()]
+                [np.bincount(codes, w * chance, size).astype(np.float64) for chance in chances]
                 for w in ([weights] if rows.weights is None else [weights, weights**2])
             ]
         )
@@ -54,7 +55,7 @@ class Margins:
             places = np.unravel_index(c, shape) if shape else ()
             cell = tuple(group.values[i] for group, i in zip(known.values(), places, strict=True))
             cells[cell] = sums[:, :, c]
-        return cls(tuple(known), {key: k for k, key in enumerate(columns)}, cells)
+        return cls(tuple(known), {key: k for k, key in enumerate(events)}, cells)
 
     def __add__(self, other: Margins) -> Margins:
         if self.names != other.names or self.keys != other.keys:
@@ -78,7 +79,7 @@ class Margins:
         return float(sum(sums[0, 0] for sums in self.cells.values()))
 
     def list_values(self, name: str) -> tuple[Value, ...]:
-        """The values of a known group, in order."""
+        """Return the values of a known group, in order."""
         found = {cell[self.names.index(name)] for cell in self.cells}
         try:
             return tuple(sorted(found))  # type: ignore[type-var]
@@ -89,7 +90,7 @@ class Margins:
             ) from None
 
     def count_values(self, name: str) -> Floats:
-        """(n_values,): the effective number of rows (Kish) with each value of a known group, in order."""
+        """Return the effective number of rows (Kish) of each value of a known group, (n_values,)."""
         place, sums = self.names.index(name), dict.fromkeys(self.list_values(name), np.zeros(2))
         for cell, found in self.cells.items():
             sums[cell[place]] = sums[cell[place]] + found[:, 0]
@@ -97,27 +98,27 @@ class Margins:
         return np.divide(mass**2, squares, out=np.zeros(len(mass)), where=squares > 0)
 
     def rename(self, name: str, values: Mapping[Value, Value]) -> Margins:
-        """With other values of a known group."""
+        """Return the margins with other values of a known group."""
         place, cells = self.names.index(name), {}
         for cell, sums in self.cells.items():
             cells[(*cell[:place], values[cell[place]], *cell[place + 1 :])] = sums
         return Margins(self.names, self.keys, cells)
 
     def frequency(self, conditions: Conditions) -> float:
-        """P(event)."""
+        """Return P(event)."""
         return float(self._find(conditions)[0]) / self.mass
 
     def estimate_size(self, source: Source | None, event: Conditions) -> float:
-        """About E|source P(event | x)|: as if the two had nothing to do with each other."""
+        """Estimate E|source P(event | x)| as if the two were independent."""
         return self.frequency(event) * (1.0 if source is None else self.sizes[source])
 
     def count_effective(self, conditions: Conditions) -> float:
-        """The effective number of rows (Kish) of an event."""
+        """Return the effective number of rows (Kish) of an event."""
         mass, squares = self._find(conditions)
         return float(mass**2 / squares) if squares else 0.0
 
     def _find(self, conditions: Conditions) -> Floats:
-        """(2,): sums of w and w^2 over an event."""
+        """Return sums of w and w^2 over an event, (2,)."""
         event = dict(conditions)
         label = event.pop(LABEL, None)
         places = [(self.names.index(name), event.pop(name)) for name in self.names if name in event]
@@ -129,20 +130,14 @@ class Margins:
         return np.sum(inside, axis=0) if inside else np.zeros(2)
 
 
-def _add_up(codes: np.ndarray, values: Floats, shape: tuple[int, ...]) -> Floats:
-    return np.bincount(codes, values, minlength=int(np.prod(shape))).astype(np.float64)
-
-
-def _list_columns(rows: RowData) -> list[tuple[Key, Floats | float]]:
-    """Everything that is not known of a row, with its probabilities."""
-    found: list[tuple[Key, Any]] = [((None, None, None), 1.0)]
-    found += [((None, None, label), rows.probabilities[:, k]) for k, label in enumerate(rows.classes)]
-    for name, group in rows.groups.items():
-        if isinstance(group, KnownGroup):
-            continue
-        for s, value in enumerate(group.values):
-            found.append(((name, value, None), group.probabilities[:, s]))
-            if name in rows.joint:
-                joint = rows.joint[name]
-                found += [((name, value, label), joint[:, s, k]) for k, label in enumerate(rows.classes)]
-    return found
+def list_events(rows: RowData) -> Iterator[tuple[Key, Conditions]]:
+    """Yield every event of a label, an unknown group, or both, after the event that always holds."""
+    yield (None, None, None), ()
+    for label in rows.classes:
+        yield (None, None, label), ((LABEL, label),)
+    for name, group in rows.hidden_groups.items():
+        for value in group.values:
+            event = tuple(zip(name, value, strict=True)) if isinstance(name, tuple) else ((name, value),)
+            yield (name, value, None), event
+            for label in rows.classes if name in rows.joint else ():
+                yield (name, value, label), tuple(sorted((*event, (LABEL, label))))

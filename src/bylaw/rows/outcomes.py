@@ -1,17 +1,17 @@
-"""Rows as they turned out: labels, groups and costs that were seen, in place of what was predicted.
+"""Observed rows: labels, groups and costs that were observed, in place of predicted ones.
 
-Some rows may show neither. For an event e that refers to attributes which only some rows show, the rows have
+Some rows may have missing values. For an event e that refers to attributes with missing values, the rows have
 prediction-powered outcomes (Angelopoulos et al., 2023)
 
     p(e | x) + (r / rho) (1{e} - p(e | x)),
 
-where r is 1 on rows that show all of these attributes (or their weight, 1 / P(seen | x)) and 0 on the others,
+where r is 1 on rows that have all of these attributes (or their weight, 1 / P(seen | x)) and 0 on the others,
 and rho is the mean of r. Their mean over all rows is the predicted frequency of e plus the mean error of the
-predictions on the rows that show it: it has no bias, however bad the predictions, and a small variance where
+predictions on the rows that have it: it has no bias, however bad the predictions, and a small variance where
 they are good.
 
-Rows may show one attribute of an event and not another. Then the correction is a sum of stages: the rows that
-show the group correct p(group, label | x) to 1{group} p(label | x, group), and those that show both correct
+Rows may have one attribute of an event and not another. Then the correction is a sum of stages: the rows that
+have the group correct p(group, label | x) to 1{group} p(label | x, group), and those that have both correct
 that to 1{group} 1{label}. So the labels of a group add up to the group, and a rate of the group, a ratio of
 the two, varies no more than it must.
 """
@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,42 +30,34 @@ from bylaw.errors import EvidenceError
 from bylaw.language.expressions import LABEL, Conditions, CostColumn
 from bylaw.rows.evidence import Evidence, RowData, align_true_group, check_propensity_weights, name_cost
 from bylaw.rows.groups import GroupProbabilities, KnownGroup, Part
-from bylaw.rows.substitution import substitute
 
 Names = frozenset[str]
 
 
 @dataclass(frozen=True, eq=False)
 class PartlySeen:
-    """Labels and groups that were seen on some rows, or on all. Shared by all parts of these rows."""
+    """Labels and groups that were observed on some rows, or on all. Shared by all parts of these rows."""
 
     evidence: Evidence
-    codes: NDArray[np.int64] | None  # (n_rows,): of labels; they mean nothing where these were not seen
+    codes: NDArray[np.int64] | None  # (n_rows,): of labels; any code where these are missing
     groups: Mapping[str, KnownGroup]  # likewise
     seen: Mapping[str, Mask]  # where, for attributes with missing values: (n_rows,) each
     weights: Floats | None = None  # (n_rows,): 1 / P(seen | x)
+    views: dict[Names, RowData] = field(default_factory=dict)  # results of `view`, and of `correction`
+    corrections: dict[Names, Floats] = field(default_factory=dict)
 
     def view(self, names: Names) -> RowData:
-        """The rows with what was seen on all of them, and with these attributes as if they were."""
-        if names not in self._views:
+        """Return the rows with the attributes that all of them have, and `names` as if all had them."""
+        if names not in self.views:
             shown = {n: group for n, group in self.groups.items() if n in names or n not in self.seen}
             codes = self.codes if LABEL in names or LABEL not in self.seen else None
-            self._views[names] = substitute(self.evidence, codes, shown)
-        return self._views[names]
-
-    def list_stages(self, names: Names) -> list[Names]:
-        """These attributes one after the other: groups first, those that more rows show before others."""
-        order = sorted(names, key=lambda name: (name == LABEL, -self.seen[name].sum(), name))
-        return [frozenset(order[: i + 1]) for i in range(len(order))]
-
-    def find_seen(self, names: Names) -> Mask:
-        """(n_rows,): the rows that show all of these attributes."""
-        return np.logical_and.reduce([self.seen[name] for name in sorted(names)])
+            self.views[names] = _substitute(self.evidence, codes, shown)
+        return self.views[names]
 
     def correction(self, names: Names) -> Floats:
-        """(n_rows,): r / rho, by which the error of a prediction counts."""
-        if names not in self._corrections:
-            shown = self.find_seen(names).astype(np.float64)
+        """Return r / rho, (n_rows,), by which the error of a prediction is multiplied."""
+        if names not in self.corrections:
+            shown = np.logical_and.reduce([self.seen[name] for name in names]).astype(np.float64)
             shown = shown if self.weights is None else shown * self.weights
             share = float(np.average(shown, weights=self.evidence.weights))
             if not share > 0:
@@ -74,76 +65,81 @@ class PartlySeen:
                     f"a rule refers to {' and '.join(sorted(names))}, and no row with weight shows "
                     f"{'both' if len(names) == 2 else 'all of them' if len(names) > 2 else 'it'}"
                 )
-            self._corrections[names] = shown / share
-        return self._corrections[names]
-
-    @cached_property
-    def _views(self) -> dict[Names, RowData]:
-        return {}
-
-    @cached_property
-    def _corrections(self) -> dict[Names, Floats]:
-        return {}
+            self.corrections[names] = shown / share
+        return self.corrections[names]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ObservedRows(RowData):
-    """Rows as they turned out: on these, a rate is an observed rate. A policy does not decide on them.
+    """Rows with observed columns, on which a rate is an observed rate. A policy does not decide on them.
 
-    What was not observed is known by its probabilities given what was. Where an attribute was observed on
-    some rows only, the probability of an event that refers to it is prediction-powered: below zero or above
-    one on single rows, and right on average.
+    Attributes that were not observed are known by their probabilities given the observed ones. If an
+    attribute is missing on some rows, the probability of an event that refers to it is prediction-powered:
+    below zero or above one on single rows, and right on average.
     """
 
-    predicted: Evidence = field(kw_only=True)  # what was known of the same rows beforehand
-    observed: Names = field(kw_only=True)  # attributes that some rows show; "label" and costs among them
-    partly: PartlySeen | None = field(kw_only=True, default=None)  # None: what rows show, all of them show
-    places: NDArray[np.intp] | None = field(
-        kw_only=True, default=None
-    )  # of these rows among those of `partly`
+    predicted: Evidence = field(kw_only=True)  # the same rows as they were predicted
+    observed: Names = field(kw_only=True)  # attributes that some rows have; "label" and costs among them
+    partly: PartlySeen | None = field(kw_only=True, default=None)  # None if no row has missing values
+    # Positions of these rows among those of `partly`.
+    places: NDArray[np.intp] | None = field(kw_only=True, default=None)
 
     def rows(self, part: Part) -> ObservedRows:
-        """Some of the rows; how much each of them counts does not depend on the others."""
+        """Return some of the rows, with the corrections that they have among all rows."""
         places = np.arange(len(self)) if self.places is None else self.places
         return super().rows(part).with_columns(predicted=self.predicted.rows(part), places=places[part])
 
     @property
     def seen(self) -> dict[str, Mask]:
-        """Where each attribute was seen, (n_rows,); only those with missing values."""
-        where = slice(None) if self.places is None else self.places
+        """Where each attribute was observed, (n_rows,); only those with missing values."""
+        where = self._locate()
         return {} if self.partly is None else {n: mask[where] for n, mask in self.partly.seen.items()}
+
+    def _locate(self, rows: Part = slice(None)) -> Any:
+        """Return the positions of some of these rows among those of `partly`."""
+        return rows if self.places is None else self.places[rows]
 
     @property
     def unseen(self) -> set[Any]:
-        """Attributes, and tuples of them, that no row shows; "label" may be among them."""
+        """Attributes, and tuples of them, that no row has; "label" may be among them."""
         return {*self.hidden_groups, LABEL} - self.observed
 
     def event_probability(self, event: Conditions, rows: Part = slice(None)) -> Floats | float:
-        """Whether the event was observed on these rows, (n_rows,), or its probability; prediction-powered
-        where only some rows show what it refers to."""
+        """Return 1{event} on these rows, (n_rows,), or its probability if it was not observed.
+
+        It is prediction-powered if only some rows have the attributes of the event.
+        """
         total = before = super().event_probability(event, rows)
         if self.partly is None:
             return total
-        where: Any = rows if self.places is None else self.places[rows]
-        for names in self.partly.list_stages(self.find_partly_seen(name for name, _ in event)):
+        # Correct by one attribute after the other: groups first, those that more rows have before others.
+        where, seen = self._locate(rows), self.partly.seen
+        order = self.find_partly_seen(name for name, _ in event)
+        order = sorted(order, key=lambda name: (name == LABEL, -seen[name].sum(), name))
+        for names in [frozenset(order[: i + 1]) for i in range(len(order))]:
             after = self.partly.view(names).event_probability(event, where)
             total = total + self.partly.correction(names)[where] * (after - before)
             before = after
         return total
 
     def event_weights(self, event: Conditions) -> Floats:
-        """(n_rows,): whether the event was observed, or its probability. Where only some rows show what it
-        refers to, these stand for all, (r / rho) 1{e}: never below zero, but without the predictions."""
+        """Return 1{event}, (n_rows,), or its probability if it was not observed.
+
+        If only some rows have the attributes of the event, these stand for all, (r / rho) 1{e}: never below
+        zero, but without the predictions.
+        """
         names = self.find_partly_seen(name for name, _ in event)
         if self.partly is None or not names:
             return super().event_probability(event) * np.ones(len(self))
-        where: Any = slice(None) if self.places is None else self.places
+        where = self._locate()
         outcome = self.partly.view(names).event_probability(event, where)
         return self.partly.correction(names)[where] * outcome
 
     def weigh_cost(self, event: Conditions, source: CostColumn, costs: Floats) -> Floats:
-        """(n_rows,): what one action costs where the event holds; prediction-powered, too. `costs` (n_rows,)
-        are those that were observed, and mean nothing where they were not."""
+        """Return one action's cost where the event holds, (n_rows,), prediction-powered like events.
+
+        `costs` (n_rows,) are the observed ones, with any number where they are missing.
+        """
         name = name_cost(source.name)
         names = self.find_partly_seen([name, *(name for name, _ in event)])
         if self.partly is None or name not in names:
@@ -151,31 +147,30 @@ class ObservedRows(RowData):
         predicted, before = self.predicted.costs.get(source.name), np.zeros(len(self))
         if predicted is not None:
             before = super().event_probability(event) * predicted[:, source.item]
-        where: Any = slice(None) if self.places is None else self.places
+        where = self._locate()
         after = self.partly.view(names).event_probability(event, where) * costs
         return before + self.partly.correction(names)[where] * (after - before)
 
     def find_partly_seen(self, names: Iterable[str]) -> Names:
-        """Those of these attributes that only some rows show."""
+        """Return those of these attributes that are missing on some rows."""
         return frozenset(names).intersection(() if self.partly is None else self.partly.seen)
 
     def seen_share(self, event: Conditions) -> float:
-        """The share of rows that show all that an event refers to."""
-        names = self.find_partly_seen(name for name, _ in event)
-        return float(np.mean(self._find_seen(names))) if names else 1.0
+        """Return the share of rows that have all attributes of an event."""
+        return float(np.mean(self._find_seen(self.find_partly_seen(name for name, _ in event))))
 
     def restrict(self, names: Iterable[str]) -> ObservedRows:
-        """The rows that show all of these attributes, with these as observed and no others that only some
-        rows show. Their weights are multiplied by those of being seen."""
+        """Return the rows that have all of these attributes, with these as observed and no others that are
+        missing on some rows. Their weights are multiplied by the inverse propensity weights."""
         return self.restrict_with_places(names)[0]
 
     def restrict_with_places(self, names: Iterable[str]) -> tuple[ObservedRows, NDArray[np.intp]]:
-        """`restrict`, and the places of these rows among the present ones."""
+        """Return the result of `restrict`, and the places of these rows among the present ones."""
         chosen = self.find_partly_seen(names)
         if self.partly is None or not chosen:
             return self, np.arange(len(self))
         here = np.flatnonzero(self._find_seen(chosen))
-        where = here if self.places is None else self.places[here]
+        where = self._locate(here)
         view = self.partly.view(chosen).rows(where)
         weights = view.weights
         if self.partly.weights is not None:
@@ -190,16 +185,16 @@ class ObservedRows(RowData):
 
 
 def observe(evidence: Evidence, taken: Floats | None = None) -> ObservedRows:
-    """Return the rows with what was observed of them in place of what was predicted.
+    """Return the rows with observed columns in place of predicted ones.
 
-    A column of which no row shows a value counts as not given.
+    A column whose values are all missing counts as not given.
 
     Parameters
     ----------
     evidence : Evidence
         with observed labels, groups, and costs, if there are any.
     taken : array of shape (n_rows, n_actions), optional
-        one-hot, the decisions that were taken: outcomes of others may be missing, and mean nothing then.
+        one-hot, the decisions that were taken: outcomes of other decisions may be missing.
 
     Returns
     -------
@@ -243,20 +238,73 @@ def observe(evidence: Evidence, taken: Floats | None = None) -> ObservedRows:
 
 
 def _guess_groups(evidence: Evidence, known: Mapping[str, KnownGroup], seen: Mapping[str, Mask]) -> Evidence:
-    """The evidence, with the frequencies among the rows that show it for a group that it knows nothing of."""
-    guessed = {}
+    """Return the evidence with probabilities of groups that it lacks and that are missing on some rows: their
+    frequencies among the others."""
+    groups, joint = dict(evidence.groups), dict(evidence.joint)
     for name in [name for name in seen if name in known and name not in evidence.groups]:
         group, weights = known[name], evidence.row_weights * seen[name]
         counts = np.bincount(group.codes, weights, minlength=len(group.values))
         if not counts.sum() > 0:
             raise EvidenceError(f"no row with weight shows {name!r}")
         shares = np.tile(counts / counts.sum(), (len(evidence), 1))
-        guessed[name] = GroupProbabilities(group.values, shares)
-    if not guessed:
-        return evidence
-    joint = {
-        name: group.probabilities[:, :, None] * evidence.probabilities[:, None]
-        for name, group in guessed.items()
-        if evidence.classes
-    }
-    return evidence.with_columns(groups={**evidence.groups, **guessed}, joint={**evidence.joint, **joint})
+        groups[name] = GroupProbabilities(group.values, shares)
+        if evidence.classes:
+            joint[name] = shares[:, :, None] * evidence.probabilities[:, None]
+    return evidence.with_columns(groups=groups, joint=joint)
+
+
+def _substitute(
+    evidence: Evidence, codes: NDArray[np.int64] | None, seen: Mapping[str, KnownGroup]
+) -> RowData:
+    """Return the rows with observed label codes (n_rows,) and groups in place of their probabilities, and the
+    other probabilities given these."""
+    groups, joint = {**evidence.groups, **seen}, dict(evidence.joint)
+    for name, group in sorted(evidence.hidden_groups.items(), key=lambda item: isinstance(item[0], tuple)):
+        if name in seen:
+            continue
+        cells = _condition(group, evidence.joint.get(name), name, codes, seen)
+        groups[name] = GroupProbabilities(group.values, cells.sum(axis=2))
+        if name in joint:
+            joint[name] = cells
+        if isinstance(name, tuple):
+            unseen = [(i, a) for i, a in enumerate(name) if a not in seen and a not in evidence.joint]
+            groups |= {a: groups[name].margin(i) for i, a in unseen}
+    probabilities = evidence.probabilities
+    if codes is not None:
+        probabilities = np.eye(len(evidence.classes)).take(codes, axis=0)
+    else:
+        for name in [name for name in seen if name in evidence.joint]:  # P(label | x, group)
+            cells = evidence.joint[name][np.arange(len(evidence)), seen[name].codes]
+            probabilities = _divide(cells, cells.sum(axis=1, keepdims=True), probabilities)
+    columns = {f.name: getattr(evidence, f.name) for f in fields(RowData) if f.name != "margins"}
+    columns["joint"] = {name: array for name, array in joint.items() if name not in seen}
+    return RowData(**{**columns, "probabilities": probabilities, "groups": groups})
+
+
+def _condition(
+    group: GroupProbabilities,
+    joint: Floats | None,
+    name: Any,
+    codes: NDArray[np.int64] | None,
+    seen: Mapping[str, KnownGroup],
+) -> Floats:
+    """Return the probabilities of a group given the label and its observed attributes, (n_rows, n_values, 1);
+    or those of the group and the label, (n_rows, n_values, n_classes), if there is a model of both."""
+    cells = group.probabilities[:, :, None] if joint is None else joint
+    possible = np.ones(cells.shape, dtype=bool)
+    if joint is not None and codes is not None:
+        possible &= np.eye(joint.shape[2], dtype=bool)[codes][:, None, :]
+    for place, attribute in enumerate(name if isinstance(name, tuple) else ()):
+        if attribute in seen:
+            here = [seen[attribute].values.index(value[place]) for value in group.values]
+            possible &= (seen[attribute].codes[:, None] == np.array(here))[:, :, None]
+    if possible.all():
+        return cells
+    kept = cells * possible
+    even = possible / possible.sum(axis=(1, 2), keepdims=True)
+    return _divide(kept, kept.sum(axis=(1, 2), keepdims=True), even)
+
+
+def _divide(parts: Floats, total: Floats, otherwise: Floats) -> Floats:
+    """Return the shares of a total, or others if it is zero."""
+    return np.where(total > 0, parts / np.where(total > 0, total, 1.0), otherwise)

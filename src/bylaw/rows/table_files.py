@@ -1,19 +1,18 @@
 """Tables in files: CSV, Parquet, Arrow and JSON, read and written in batches. Needs pyarrow.
 
 A table is one file, or all files of a folder or a pattern, which have the same columns.
-A CSV file has no types, and guesses go wrong: what is read as a number loses its leading zeros, and a column
-that begins with whole numbers may go on with others. So readers state what a column holds.
+A CSV file has no types, and guesses may be wrong: text that is read as a number loses its leading zeros, and
+a column that begins with whole numbers may have other numbers below. So readers state the types of columns.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import glob
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
@@ -34,13 +33,11 @@ from bylaw.errors import EvidenceError, OptionError, Remedy
 from bylaw.language.expressions import shorten
 from bylaw.rows.columns import Columns
 from bylaw.rows.evidence import REJECTED
-from bylaw.rows.json_tables import open_lines, read_first
+from bylaw.rows.json_lines import open_lines, read_first
 from bylaw.rows.text_values import check_length, has_truth, match_value, parse_values
 
 BATCH_ROWS = 131_072  # a few megabytes of scores
-_VALUE_BYTES = 8  # of a value in a file that does not state its rows, about
-_COMPRESSION = 4  # of such a file, about
-_HIDDEN = (".", "_")  # with which names of markers begin, such as _SUCCESS
+_HIDDEN = (".", "_")  # first characters of the names of markers, such as _SUCCESS
 _DECIMAL = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]*)?([eE][-+]?[0-9]+)?")
 _SUFFIXES = {
     ".csv": "csv",
@@ -56,12 +53,13 @@ _SUFFIXES = {
     ".ndjson": "json",
     ".json": "json",
 }
-# Of CSV files that are read, where their names do not tell it; see `read_with_delimiter`.
+_Opened = tuple[Any, Iterator[Any]]  # a schema, and the batches
+# Of CSV files, if it does not follow from their names; see `read_with_delimiter`.
 _delimiter: ContextVar[str | None] = ContextVar("delimiter", default=None)
 
 
 def detect_format(path: Path) -> str:
-    """By the ending of the name."""
+    """Return the format of a file, by the ending of its name."""
     suffix = find_suffix(path)
     if suffix is None:
         raise OptionError(f"{path}: a table's name ends in one of {', '.join(_SUFFIXES)}")
@@ -69,7 +67,7 @@ def detect_format(path: Path) -> str:
 
 
 def find_suffix(path: Path) -> str | None:
-    """The ending that tells the format, if there is one."""
+    """Return the ending that shows the format, if there is one."""
     return next((suffix for suffix in _SUFFIXES if path.name.lower().endswith(suffix)), None)
 
 
@@ -83,8 +81,7 @@ def _find_delimiter(path: Path) -> str:
 
 @contextlib.contextmanager
 def read_with_delimiter(delimiter: str | None) -> Iterator[None]:
-    """CSV files that are opened meanwhile have this between their columns; by default a comma, or a tab in
-    .tsv."""
+    """Read CSV files in this context with a delimiter; by default it is a comma, or a tab in .tsv."""
     if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
         raise OptionError(f"a delimiter is one character, such as ';', not {delimiter!r}")
     token = _delimiter.set(delimiter)
@@ -95,7 +92,7 @@ def read_with_delimiter(delimiter: str | None) -> Iterator[None]:
 
 
 def find_files(source: str) -> list[Path]:
-    """The table files of a path, a folder or a pattern, in order of their names; all of one format."""
+    """Return the table files of a path, a folder or a pattern, ordered by name; all have one format."""
     path = Path(source)
     if path.is_dir():
         found = _list_folder(path)
@@ -124,22 +121,22 @@ def _list_folder(folder: Path) -> list[Path]:
 
 
 def _is_hidden(path: Path, folder: Path) -> bool:
-    """Markers of other tools, such as _SUCCESS and .crc files."""
+    """Return whether a file is a marker of another tool, such as _SUCCESS and .crc files."""
     return any(part.startswith(_HIDDEN) for part in path.relative_to(folder).parts)
 
 
 def is_many(path: Path) -> bool:
-    """Whether a table is a folder, or a pattern of names."""
+    """Return whether a table is a folder, or a pattern of names."""
     return path.is_dir() or (glob.has_magic(str(path)) and not path.exists())
 
 
 def name_table(path: Path) -> str:
-    """How remarks call it."""
+    """Return the name of a table for remarks."""
     return path.name or str(path.resolve())
 
 
 def find_root(path: Path) -> Path:
-    """The folder that the files of a table are in: of a pattern, what comes before the first star."""
+    """Return the folder that the files of a table are in: of a pattern, the part before the first star."""
     if path.is_dir() or not is_many(path):
         return path if path.is_dir() else path.parent
     fixed = next(i for i, part in enumerate(path.parts) if glob.has_magic(part))
@@ -149,41 +146,41 @@ def find_root(path: Path) -> Path:
 
 
 def would_read(source: Path, path: Path) -> bool:
-    """Whether a table is read from this path, or would be if there were a file."""
+    """Return whether a table is read from this path, or would be if there were a file."""
     if not is_many(source):
         return source.resolve() == path.resolve()
     root = find_root(source)
     if not path.resolve().is_relative_to(root.resolve()):
         return False
-    pattern = source.parts[len(root.parts) :]
-    return _matches(path.resolve().relative_to(root.resolve()).parts, () if source.is_dir() else pattern)
 
+    def matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
+        """Return whether a pattern matches a file, or a folder that it is in."""
+        if not pattern:
+            return True
+        if pattern[0] == "**":
+            return any(matches(parts[i:], pattern[1:]) for i in range(len(parts) + 1))
+        return bool(parts) and fnmatch(parts[0], pattern[0]) and matches(parts[1:], pattern[1:])
 
-def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Whether a pattern matches a file, or a folder that it is in."""
-    if not pattern:
-        return True
-    if pattern[0] == "**":
-        return any(_matches(parts[i:], pattern[1:]) for i in range(len(parts) + 1))
-    return bool(parts) and fnmatch(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])
+    pattern = () if source.is_dir() else source.parts[len(root.parts) :]
+    return matches(path.resolve().relative_to(root.resolve()).parts, pattern)
 
 
 class FileState(NamedTuple):
-    """By which a file is recognised."""
+    """The size and the time of a file, by which changes are noticed."""
 
     size: int
     modified: int  # nanoseconds
 
 
 def look_at(path: Path) -> FileState:
-    """The present state of a file."""
+    """Return the present state of a file."""
     with name_file(path):
         found = path.stat()
     return FileState(found.st_size, found.st_mtime_ns)
 
 
 def check_unchanged(path: Path, state: FileState) -> None:
-    """An error if a file is no longer what it was."""
+    """Raise if a file was changed or removed."""
     if not path.exists():
         raise EvidenceError(f"{path} was removed while its rows were read; start again")
     if look_at(path) != state:
@@ -192,27 +189,25 @@ def check_unchanged(path: Path, state: FileState) -> None:
 
 @dataclass(frozen=True)
 class TableFile:
-    """A table that is read in batches, so that its size does not matter; the path may be that of a folder or
-    a pattern, with many files."""
+    """A table of any size, which is read in batches; the path may be a folder or a pattern of many files."""
 
     path: Path
-    text: Sequence[str] = ()  # columns of text, whatever it looks like
+    text: Sequence[str] = ()  # columns of text, even if it looks like numbers
     numbers: Sequence[str] = ()
-    # Columns of labels or groups, with the values that are known, if any are.
+    # Columns of labels or groups, with their values if these are known.
     values: Mapping[str, Sequence[Value]] = field(default_factory=dict)
-    encoded: Sequence[str] = ()  # columns of text with few values, which Parquet stores once: they stay so
-    # What columns are read as, where this is one of several files.
-    types: Mapping[str, Any] = field(default_factory=dict)
-    delimiter: str | None = field(default_factory=_delimiter.get)  # of a CSV file; None as its name tells
+    types: Mapping[str, Any] = field(default_factory=dict)  # of columns, if this is one of several files
+    delimiter: str | None = field(default_factory=_delimiter.get)  # of a CSV file; None: that of its name
+    row_groups: tuple[int, ...] | None = None  # of a Parquet file; None for all of them
 
     @cached_property
     def files(self) -> list[Path]:
-        """One, or those of a folder or a pattern."""
+        """The one file, or those of a folder or a pattern."""
         return find_files(str(self.path))
 
     @cached_property
     def names(self) -> list[str]:
-        """Of its columns."""
+        """The names of the columns."""
         (first, schema), *others = self._schemas.items()
         names = list(schema.names)
         if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
@@ -223,21 +218,29 @@ class TableFile:
                 Remedy("state_delimiter"),
             )
         for path, other in others:
-            check_same_columns(first, names, path, other.names)
+            for has, lacks, missing in (
+                (first, path, sorted({*names} - {*other.names})),
+                (path, first, sorted({*other.names} - {*names})),
+            ):
+                if missing:
+                    raise EvidenceError(
+                        f"{lacks} has no column {missing[0]!r}, which {has} has; the files of one table have "
+                        "the same columns"
+                    )
         return names
 
     @cached_property
     def _schemas(self) -> dict[Path, Any]:
-        """By file."""
+        """Arrow schemas by file."""
         found = {}
         for path in self.files:
-            with replace(self, path=path)._open() as table:
-                found[path] = table.schema
+            with replace(self, path=path)._open() as (schema, _):
+                found[path] = schema
         return found
 
     @property
     def rows(self) -> int | None:
-        """How many there are, where the files state it."""
+        """The number of rows, if the files state it."""
         if detect_format(self.files[0]) != "parquet":
             return None
         total = 0
@@ -247,22 +250,26 @@ class TableFile:
         return total
 
     def estimate_rows(self) -> int:
-        """How many there are; by the size of the files, where they do not state it."""
+        """Return the number of rows; estimate it by the size of the files if they do not state it."""
         if (rows := self.rows) is not None:
             return rows
-        sizes = [look_at(path).size * (_COMPRESSION if _is_compressed(path) else 1) for path in self.files]
-        return sum(sizes) // (_VALUE_BYTES * max(len(self.names), 1))
+        # A value takes about eight bytes, and compression saves about three quarters.
+        sizes = [look_at(path).size * (4 if _is_compressed(path) else 1) for path in self.files]
+        return sum(sizes) // (8 * max(len(self.names), 1))
 
     def split(self, columns: Sequence[str] | None = None) -> list[TableFile]:
-        """Its files, as tables of their own in which these columns have the same types."""
-        self._check(columns or ())
+        """Return its files as single tables in which these columns have the same types."""
+        names = self.names
+        columns = names if columns is None else columns
+        if missing := [name for name in columns if name not in names]:
+            raise EvidenceError(f"{self.path} has no column {missing[0]!r}; it has {names}")
         if self.files == [self.path]:
             return [self]
-        types = {name: self._find_type(name) for name in (self.names if columns is None else columns)}
+        types = {name: self._find_type(name) for name in columns}
         return [replace(self, path=path, types=types) for path in self.files]
 
     def _find_type(self, name: str) -> Any:
-        """What the values of a column in all files can be read as."""
+        """Return the type that the values of a column in all files can be read as."""
         first = self.files[0]
         found = self._schemas[first].field(name).type
         for path, schema in self._schemas.items():
@@ -270,7 +277,10 @@ class TableFile:
             if other == found:
                 continue
             try:
-                pair = [pyarrow.schema([(name, _decode_type(one))]) for one in (found, other)]
+                kinds = [
+                    one.value_type if pyarrow.types.is_dictionary(one) else one for one in (found, other)
+                ]
+                pair = [pyarrow.schema([(name, kind)]) for kind in kinds]
                 found = pyarrow.unify_schemas(pair, promote_options="permissive").field(0).type
             except pyarrow.ArrowException:
                 raise EvidenceError(
@@ -279,91 +289,77 @@ class TableFile:
                 ) from None
         return found
 
-    def batches(
-        self, columns: Sequence[str] | None = None, row_groups: Sequence[int] | None = None
-    ) -> Iterator[Any]:
-        """Record batches of some columns, of at most some hundred thousand rows; of a Parquet file, also of
-        some row groups."""
+    def batches(self, columns: Sequence[str] | None = None) -> Generator[Any, None, None]:
+        """Yield record batches of some columns, of at most some hundred thousand rows."""
         for file in self.split(columns):
-            with file._open(columns, row_groups) as table:
-                for batch in file._guard(table.batches):
+            with file._open(columns) as (_, batches):
+                for batch in file._guard(batches):
                     yield file.parse_values(batch)
 
     def read(self, columns: Sequence[str] | None = None, most_bytes: float = math.inf) -> Any:
         """Return all rows of some columns as one Arrow table; raise a `MemoryError` beyond `most_bytes`."""
         tables, n_bytes = [], 0
         for file in self.split(columns):
-            with file._open(columns) as table:
-                batches = []
-                for batch in file._guard(table.batches):
-                    batches.append(batch)
+            with file._open(columns) as (schema, batches):
+                parts = []
+                for batch in file._guard(batches):
+                    parts.append(batch)
                     n_bytes += batch.nbytes
                     if n_bytes > most_bytes:
                         raise MemoryError(f"{self.path} has columns of more than {most_bytes:,.0f} bytes")
-                tables.append(pyarrow.Table.from_batches(batches, schema=table.schema))
+                tables.append(pyarrow.Table.from_batches(parts, schema=schema))
         return self.parse_values(pyarrow.concat_tables(tables))
 
     def parse_values(self, rows: Any) -> Any:
-        """Columns of values in a CSV file, which came as text, as what they are. In other files, only truth
-        values may be text, or have classes and groups that are text."""
+        """Return rows with values in place of their texts in a CSV file.
+
+        In other files, this concerns truth values alone, which may be text or have classes that are text.
+        """
         typed = detect_format(self.files[0]) != "csv"
         for name in set(self.values) & set(rows.schema.names):
-            if typed and not _mixes_truth(rows.schema.field(name).type, self.values[name]):
+            kind, known = rows.schema.field(name).type, self.values[name]
+            truth, text = pyarrow.types.is_boolean(kind), _is_text(kind)
+            mixed = text or (truth and any(isinstance(value, str) for value in known))
+            if typed and not (mixed and has_truth(known)):
                 continue
-            if pyarrow.types.is_boolean(rows.schema.field(name).type):
-                text = rows.column(name).cast(pyarrow.string())
-                rows = rows.set_column(rows.schema.get_field_index(name), name, text)
+            column = rows.column(name).cast(pyarrow.string()) if truth else rows.column(name)
             try:
-                column = parse_column(rows.column(name), self.values[name])
+                column = parse_column(column, known)
             except EvidenceError as problem:
                 for file in self.split([name]) if len(self.files) > 1 else ():
-                    file.read([name])  # the file that it is in is named
+                    file.read([name])  # raises an error that names the one file
                 problem.add_place(f"{self.path}: {name}")
                 raise
             rows = rows.set_column(rows.schema.get_field_index(name), name, column)
         return rows
 
-    def _check(self, columns: Sequence[str]) -> None:
-        names = self.names
-        if missing := [name for name in columns if name not in names]:
-            raise EvidenceError(f"{self.path} has no column {missing[0]!r}; it has {names}")
-
     def _guard(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Batches that name the file, should one of them turn out to be damaged or have endless labels."""
+        """Yield batches; raise an error that names the file if one is damaged or has too long labels."""
         with name_file(self.path):
             for batch in batches:
-                for name in {*self.values, *self.encoded}.intersection(batch.schema.names):
-                    check_length(_find_longest(batch.column(name)), f"{self.path}: the column {name!r}")
+                for name in {*self.values}.intersection(batch.schema.names):
+                    column = batch.column(name)
+                    texts = column.dictionary if isinstance(column, pyarrow.DictionaryArray) else column
+                    if _is_text(texts.type):
+                        lengths = pyarrow.compute.call_function("binary_length", [texts])
+                        longest = pyarrow.compute.call_function("max", [lengths]).as_py() or 0
+                        check_length(longest, f"{self.path}: the column {name!r}")
                 yield batch
 
     @contextlib.contextmanager
-    def _open(
-        self, columns: Sequence[str] | None = None, row_groups: Sequence[int] | None = None
-    ) -> Iterator[_Open]:
-        opener = _OPENERS[detect_format(self.path)]
+    def _open(self, columns: Sequence[str] | None = None) -> Iterator[tuple[Any, Iterator[Any]]]:
+        """Open a single file, and give its schema and its batches."""
         if columns is None and self.types:
             columns = list(self.types)
         with contextlib.ExitStack() as stack:
             with name_file(self.path):
-                table = opener(self, columns, stack)
-            if row_groups is not None:
-                table = _Open(table.schema, table.read_groups(row_groups))
-            yield table.cast(self.types)
+                found, batches = _OPENERS[detect_format(self.path)](self, columns, stack)
+            schema = pyarrow.schema([one.with_type(self.types.get(one.name, one.type)) for one in found])
+            yield schema, batches if schema == found else (batch.cast(schema) for batch in batches)
 
 
-@dataclass(frozen=True)
-class _Open:
-    schema: Any
-    batches: Iterator[Any]
-    read_groups: Callable[[Sequence[int]], Iterator[Any]] = iter  # of a Parquet file
-
-    def cast(self, types: Mapping[str, Any]) -> _Open:
-        """With these types of columns."""
-        wanted = [column.with_type(types.get(column.name, column.type)) for column in self.schema]
-        schema = pyarrow.schema(wanted)
-        if schema == self.schema:
-            return self
-        return _Open(schema, (batch.cast(schema) for batch in self.batches))
+def _is_text(kind: Any) -> bool:
+    return pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)
 
 
 def open_columns(
@@ -372,18 +368,9 @@ def open_columns(
     groups: Mapping[str, Sequence[Value]] | None = None,
     text: Sequence[str] = (),
 ) -> TableFile:
-    """Return a table that is read by what its columns hold.
+    """Return a table that is read by the roles of its columns, and by values of `groups` if they are known.
 
-    Parameters
-    ----------
-    path : Path
-        a file, a folder or a pattern.
-    columns : Columns
-        what the columns hold.
-    groups : dict, optional
-        the values of groups, as far as they are known.
-    text : sequence of str, optional
-        other columns, which stay as they are.
+    Columns in `text` stay as they are.
     """
     numbers, values = columns.numbers, columns.list_values(groups)
     ids = () if columns.id is None else (columns.id,)
@@ -392,48 +379,16 @@ def open_columns(
     )
 
 
-def check_same_columns(first: Path, names: Sequence[str], path: Path, others: Sequence[str]) -> None:
-    """An error that names the second of two files, if one of them has a column that the other has not."""
-    if missing := sorted(set(names) - set(others)):
-        raise EvidenceError(
-            f"{path} has no column {missing[0]!r}, which {first} has; the files of one table have the same "
-            "columns"
-        )
-    if added := sorted(set(others) - set(names)):
-        raise EvidenceError(
-            f"{path} has a column {added[0]!r}, which {first} has not; the files of one table have the same "
-            "columns"
-        )
-
-
-def _find_longest(column: Any) -> int:
-    """Return the bytes of the longest text of a column; zero if it holds none."""
-    texts = column.dictionary if isinstance(column, pyarrow.DictionaryArray) else column
-    if not (pyarrow.types.is_string(texts.type) or pyarrow.types.is_large_string(texts.type)):
-        return 0
-    lengths = pyarrow.compute.call_function("binary_length", [texts])
-    return pyarrow.compute.call_function("max", [lengths]).as_py() or 0
-
-
-def _decode_type(kind: Any) -> Any:
-    """That of the values, where a column holds codes of them."""
-    return kind.value_type if pyarrow.types.is_dictionary(kind) else kind
-
-
-def _open_parquet(table: TableFile, columns: Sequence[str] | None, stack: contextlib.ExitStack) -> _Open:
+def _open_parquet(table: TableFile, columns: Sequence[str] | None, stack: contextlib.ExitStack) -> _Opened:
     # Without pre_buffer=False, pyarrow holds the whole file in the end.
     file = stack.enter_context(pyarrow.parquet.ParquetFile(table.path, pre_buffer=False))
-    if encoded := [name for name in table.encoded if name in file.schema_arrow.names]:
-        options = {"metadata": file.metadata, "read_dictionary": encoded}
-        file = stack.enter_context(pyarrow.parquet.ParquetFile(table.path, pre_buffer=False, **options))
     schema = file.schema_arrow
     if columns is not None:
         schema = pyarrow.schema([schema.field(name) for name in columns])
-    read = functools.partial(file.iter_batches, BATCH_ROWS, columns=list(schema.names))
-    return _Open(schema, read(), lambda groups: read(row_groups=list(groups)))
+    return schema, file.iter_batches(BATCH_ROWS, row_groups=table.row_groups, columns=list(schema.names))
 
 
-def _open_csv(table: TableFile, columns: Sequence[str] | None, stack: contextlib.ExitStack) -> _Open:
+def _open_csv(table: TableFile, columns: Sequence[str] | None, stack: contextlib.ExitStack) -> _Opened:
     converting = pyarrow.csv.ConvertOptions(
         include_columns=None if columns is None else list(columns),
         column_types={
@@ -456,25 +411,25 @@ def _open_csv(table: TableFile, columns: Sequence[str] | None, stack: contextlib
             raise EvidenceError(
                 f"{table.path}: the column {column.name!r} is not text in UTF-8; save the file as UTF-8"
             )
-    return _Open(reader.schema, iter(reader))
+    return reader.schema, iter(reader)
 
 
-def _open_arrow(table: TableFile, columns: Sequence[str] | None, stack: contextlib.ExitStack) -> _Open:
+def _open_arrow(table: TableFile, columns: Sequence[str] | None, stack: contextlib.ExitStack) -> _Opened:
     source = stack.enter_context(pyarrow.memory_map(str(table.path)))
     reader = stack.enter_context(pyarrow.ipc.open_file(source))
     batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
-    found = _select(reader.schema, batches, columns)
-    return replace(found, batches=map(_validate, found.batches))
+    schema, batches = _select(reader.schema, batches, columns)
+
+    def validate(batch: Any) -> Any:
+        # Readers of Parquet and CSV check what they decode; Arrow maps the bytes of the file, and offsets out
+        # of bounds would show this process's memory.
+        batch.validate(full=True)
+        return batch
+
+    return schema, map(validate, batches)
 
 
-def _validate(batch: Any) -> Any:
-    """Return the batch, or raise if its buffers contradict each other. Readers of Parquet and CSV check what
-    they decode; Arrow maps the file's bytes, and offsets out of bounds would show this process's memory."""
-    batch.validate(full=True)
-    return batch
-
-
-def _open_json(table: TableFile, columns: Sequence[str] | None, stack: contextlib.ExitStack) -> _Open:
+def _open_json(table: TableFile, columns: Sequence[str] | None, stack: contextlib.ExitStack) -> _Opened:
     lines = stack.enter_context(open_lines(table.path))
     first = read_first(lines)
     # Otherwise text that looks like a date becomes one, and what begins with whole numbers stays with them.
@@ -486,16 +441,16 @@ def _open_json(table: TableFile, columns: Sequence[str] | None, stack: contextli
     return _select(reader.schema, iter(reader), columns)
 
 
-def _select(schema: Any, batches: Iterator[Any], columns: Sequence[str] | None) -> _Open:
+def _select(schema: Any, batches: Iterator[Any], columns: Sequence[str] | None) -> _Opened:
     if columns is None:
-        return _Open(schema, batches)
+        return schema, batches
     chosen = list(columns)
-    return _Open(
-        pyarrow.schema([schema.field(name) for name in chosen]), (batch.select(chosen) for batch in batches)
+    return pyarrow.schema([schema.field(name) for name in chosen]), (
+        batch.select(chosen) for batch in batches
     )
 
 
-_OPENERS: dict[str, Callable[[TableFile, Sequence[str] | None, contextlib.ExitStack], _Open]] = {
+_OPENERS: dict[str, Callable[[TableFile, Sequence[str] | None, contextlib.ExitStack], _Opened]] = {
     "parquet": _open_parquet,
     "csv": _open_csv,
     "arrow": _open_arrow,
@@ -503,17 +458,9 @@ _OPENERS: dict[str, Callable[[TableFile, Sequence[str] | None, contextlib.ExitSt
 }
 
 
-def _mixes_truth(kind: Any, known: Sequence[Value]) -> bool:
-    """Whether a column holds truth values as text and the known values are truth values, or the reverse."""
-    if not has_truth(known):
-        return False
-    is_text = pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)
-    return is_text or (pyarrow.types.is_boolean(kind) and any(isinstance(value, str) for value in known))
-
-
 def parse_column(column: Any, known: Sequence[Value] = ()) -> Any:
-    """A column of text as the values that it stands for: those known, if any are; or else whole numbers,
-    truth values or numbers where all cells are such. Labels that may be "reject" stay text."""
+    """Return a column of text as values: known ones, or else whole numbers, truth values or numbers if all
+    cells are such. Labels that may be "reject" stay text."""
     if known and all(isinstance(value, str) for value in known) and not has_truth(known):
         return column
     whole = column.combine_chunks() if isinstance(column, pyarrow.ChunkedArray) else column
@@ -536,11 +483,11 @@ def parse_column(column: Any, known: Sequence[Value] = ()) -> Any:
 
 @contextlib.contextmanager
 def name_file(path: Path) -> Iterator[None]:
-    """Whatever is wrong with a file, as an error that names it."""
+    """Raise errors of pyarrow and of the system as an error that names the file."""
     try:
         yield
     except FileNotFoundError:
-        raise EvidenceError(f"there is no file {path}") from None
+        raise EvidenceError(f"no such file: {path}") from None
     except (pyarrow.ArrowException, OSError, UnicodeError) as problem:
         reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
         raise EvidenceError(f"{path} cannot be read as {detect_format(path)}: {reason}") from None
@@ -548,52 +495,40 @@ def name_file(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def open_writer(path: Path, schema: Any) -> Iterator[Callable[[Any], None]]:
-    """A function that appends a record batch; the file appears when all are written, and not before."""
+    """Give a function that appends a record batch; the file appears when all are written, and not before."""
     format_name = detect_format(path)
     with write_atomically(path) as partial, contextlib.ExitStack() as stack:
         if format_name == "json":
-            file = stack.enter_context(partial.open("w", encoding="utf-8"))
-            writer = _RecordWriter(file, listed=path.suffix.lower() == ".json")
-            yield writer.write
-            writer.close()
+            # One list of objects in .json, one object per line otherwise.
+            begin, between, end = (
+                ("[\n", ",\n", "\n]\n") if path.suffix.lower() == ".json" else ("", "\n", "\n")
+            )
+            file, rows = stack.enter_context(partial.open("w", encoding="utf-8")), 0
+
+            def write(batch: Any) -> None:
+                nonlocal rows
+                for row in batch.to_pylist():
+                    text = json.dumps(row, ensure_ascii=False, default=str)
+                    file.write(f"{between if rows else begin}{text}")
+                    rows += 1
+
+            yield write
+            file.write(end if rows else "[]\n" if begin else "")
             return
         sink = stack.enter_context(pyarrow.OSFile(str(partial), "wb"))
         if _is_compressed(path):
             sink = stack.enter_context(pyarrow.CompressedOutputStream(sink, "gzip"))
-        maker = {
-            "parquet": pyarrow.parquet.ParquetWriter,
-            "csv": pyarrow.csv.CSVWriter,
-            "arrow": pyarrow.ipc.new_file,
-        }[format_name]
-        options = {}
         if format_name == "csv":
-            options = {"write_options": pyarrow.csv.WriteOptions(delimiter=_find_delimiter(path))}
-        writer = stack.enter_context(maker(sink, schema, **options))
-        yield writer.write_batch
+            options = pyarrow.csv.WriteOptions(delimiter=_find_delimiter(path))
+            writer = pyarrow.csv.CSVWriter(sink, schema, write_options=options)
+        else:
+            make = pyarrow.parquet.ParquetWriter if format_name == "parquet" else pyarrow.ipc.new_file
+            writer = make(sink, schema)
+        yield stack.enter_context(writer).write_batch
 
 
 def write_table(path: Path, table: Any) -> None:
-    """An Arrow table that is in memory."""
+    """Write an Arrow table that is in memory."""
     with open_writer(path, table.schema) as write:
         for batch in table.to_batches():
             write(batch)
-
-
-@dataclass
-class _RecordWriter:
-    """Rows as JSON objects: in one list, or one per line."""
-
-    file: Any
-    listed: bool
-    rows: int = 0
-
-    def write(self, batch: Any) -> None:
-        for row in batch.to_pylist():
-            begin = "" if not self.listed else ",\n" if self.rows else "[\n"
-            end = "" if self.listed else "\n"
-            self.file.write(f"{begin}{json.dumps(row, ensure_ascii=False, default=str)}{end}")
-            self.rows += 1
-
-    def close(self) -> None:
-        if self.listed:
-            self.file.write("\n]\n" if self.rows else "[]\n")

@@ -26,7 +26,7 @@ def check_length(longest: int, what: str) -> None:
 
 
 def parse_values(texts: Sequence[str]) -> list[Value]:
-    """Whole numbers or truth values where all texts are such, and otherwise the texts: "01" is no number.
+    """Return whole numbers or truth values if all texts are such, and otherwise the texts: "01" stays text.
 
     >>> parse_values(["1", "2"]), parse_values(["1", "02"])
     ([1, 2], ['1', '02'])
@@ -39,7 +39,7 @@ def parse_values(texts: Sequence[str]) -> list[Value]:
 
 
 def format_value(value: Value) -> str:
-    """The text of a value, as in the name of a column: True is true."""
+    """Return the text of a value, as in the name of a column: True is true."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -49,8 +49,10 @@ def has_truth(values: Sequence[Value]) -> bool:
 
 
 def match_value(text: str, values: Sequence[Value]) -> Value | None:
-    """Return which of the values a cell of text stands for, if any: true for True or 'True', and 2 for 2.0.
-    Where the values are 0 and 1, truth values stand for these."""
+    """Return the value that a cell of text stands for, or None: true is True or 'True', and 2 is 2.0.
+
+    If the values are 0 and 1, truth values stand for these.
+    """
     for value in values:
         if text == str(value):
             return value

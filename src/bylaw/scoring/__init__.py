@@ -2,7 +2,6 @@
 
 from bylaw.scoring._columns import (
     NORMALIZED,
-    Layout,
     ReferenceForm,
     default_columns,
     get_column,
@@ -36,7 +35,6 @@ __all__ = [
     "Dialect",
     "DialectName",
     "Features",
-    "Layout",
     "ReferenceForm",
     "SqlPrinter",
     "TextPrinter",

@@ -7,7 +7,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -17,36 +17,39 @@ from bylaw._base.visible_text import make_visible
 from bylaw.errors import OptionError
 from bylaw.rows.evidence import REJECTED
 from bylaw.scoring._columns import get_column, is_complement
-from bylaw.scoring._program import Cell, Features
+from bylaw.scoring._program import Features
 from bylaw.scoring._vectors import Vector, sort_steps
 
 _PER_SUM = 100  # terms; databases and Python limit how deep an expression may be nested
 _PER_LINE = 4
-# How tightly operators bind; whatever is not listed needs no brackets.
+# How tightly operators bind; any other needs no brackets.
 _LEVELS = {
-    "case": 0,
-    "all": 1,
-    "and": 1,
-    "in": 2,
-    "between": 2,
-    "<": 2,
-    "<=": 2,
-    "=": 2,
-    "+": 3,
-    "-": 3,
-    "*": 4,
-    "/": 4,
+    operator: level
+    for level, operators in enumerate(
+        (("case",), ("all", "and"), ("in", "between", "<", "<=", "="), ("+", "-"), ("*", "/"))
+    )
+    for operator in operators
 }
 _ATOM = 5
 
 
 class TextPrinter(ABC):
-    """Writes entries of vectors as expressions of a language."""
+    """Writes entries of vectors as expressions of a language.
 
-    templates: ClassVar[Mapping[str, str]]  # of operations, with {} for the entry of each argument
+    Parameters
+    ----------
+    sources : dict
+        the expressions of the columns of a table, by their keys.
+    """
+
+    # Templates of operations, with {} for the entry of each argument.
+    templates: ClassVar[dict[str, str]] = {
+        sign: f"{{}} {sign} {{}}" for sign in ("+", "-", "*", "/", "<", "<=")
+    }
     joiners: ClassVar[Mapping[str, str]]  # of "greatest", "least" and "all", between entries
 
-    def __init__(self) -> None:
+    def __init__(self, sources: Mapping[Any, str]) -> None:
+        self.sources = dict(sources)
         self._names: dict[Vector, str] = {}
         self._users: dict[tuple[Vector, int], set[Vector | None]] = {}  # of each entry of a step
         self._writing: Vector | None = None
@@ -54,10 +57,6 @@ class TextPrinter(ABC):
     @abstractmethod
     def write_constant(self, value: Any) -> str:
         """Write a value."""
-
-    @abstractmethod
-    def write_column(self, key: Any) -> str:
-        """Write a column of the table."""
 
     @abstractmethod
     def write_case(self, conditions: list[str], values: list[str]) -> str:
@@ -76,15 +75,24 @@ class TextPrinter(ABC):
             case "constant":
                 text = self.write_constant(vector.detail[i])
             case "read":
-                text = self.write_column(vector.detail[i])
+                text = self.sources[vector.detail[i]]
             case "step":
                 self._users.setdefault((vector, i), set()).add(self._writing)
                 text = self.name_entry(vector, i)
             case "in":
                 text = self.write_membership(vector, i)
             case "linear":
-                terms = self._list_terms(vector, i)
-                text, own = write_sum(terms), 3 if len(terms) > 1 else 4
+                (entries,), (weights, bias) = arguments, vector.detail
+                terms = [self.write_constant(float(bias[i]))] if bias[i] else []
+                for j in np.flatnonzero(weights[:, i]).tolist():
+                    weight = self.write_constant(float(weights[j, i]))
+                    if _is_one(entries, j):
+                        terms.append(weight)
+                    elif weights[j, i] == 1:
+                        terms.append(self.write(entries, j, 3))
+                    else:
+                        terms.append(f"{weight} * {self.write(entries, j, 5)}")
+                text, own = write_sum(terms or [self.write_constant(0.0)]), 3 if len(terms) > 1 else 4
             case "case":
                 last = len(arguments) // 2 * 2  # behind it, the value where no condition is true
                 values = [self.write(value, i, 1) for value in (*arguments[1:last:2], *arguments[last:])]
@@ -96,7 +104,7 @@ class TextPrinter(ABC):
                 inner = 2 if operator == "all" else 0
                 entries = [self.write(arguments[0], j, inner) for j in range(arguments[0].width)]
                 joined = self.joiners[operator].join(entries)
-                text = self.templates[operator].format(joined) if len(entries) > 1 else entries[0]
+                text = self.templates.get(operator, "{}").format(joined) if len(entries) > 1 else entries[0]
             case "*" if any(ones := [_is_one(argument, i) for argument in arguments]):
                 return self.write(arguments[1 - ones.index(True)], i, level)
             case _:
@@ -127,20 +135,6 @@ class TextPrinter(ABC):
                     written[step, i] = self.write(step.arguments[0], i)
         return texts, dict(reversed(written.items()))
 
-    def _list_terms(self, vector: Vector, i: int) -> list[str]:
-        """Write the terms of a sum that are not zero."""
-        (entries,), (weights, bias) = vector.arguments, vector.detail
-        terms = [self.write_constant(float(bias[i]))] if bias[i] else []
-        for j in np.flatnonzero(weights[:, i]).tolist():
-            weight = float(weights[j, i])
-            if _is_one(entries, j):
-                terms.append(self.write_constant(weight))
-            elif weight == 1:
-                terms.append(self.write(entries, j, 3))
-            else:
-                terms.append(f"{self.write_constant(weight)} * {self.write(entries, j, 5)}")
-        return terms or [self.write_constant(0.0)]
-
 
 def _is_one(vector: Vector, i: int) -> bool:
     """Return whether an entry is the number one on every row."""
@@ -169,7 +163,7 @@ def join_lines(*lines: str, indent: str = "  ") -> str:
 
 
 DialectName = Literal["duckdb", "postgres", "bigquery", "snowflake", "spark"]
-_ESCAPES = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_ESCAPES = str.maketrans({"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 _NO_COLUMN_OF_BIGQUERY = re.compile(r"[!\"$()*,./;?@\[\\\]^`{}~\x00-\x1f]")
 
 
@@ -204,17 +198,15 @@ class Dialect:
         return self.escape_name(text)
 
     def write_literal(self, value: Value) -> str:
-        """Write a value, as its type is written."""
+        """Write a value as its type is written; a number is exact to the last bit."""
         if isinstance(value, bool):
             return str(value).upper()
         if isinstance(value, str):
             if "\0" in value:
                 raise OptionError(f"{value!r} has a zero character, which databases cannot hold; rename it")
             return self.escape_text(check_text(value, "the text"))
-        return str(value) if isinstance(value, int) else self.write_float(value)
-
-    def write_float(self, value: float) -> str:
-        """Write a finite number, exact to the last bit."""
+        if isinstance(value, int):
+            return str(value)
         assert math.isfinite(value)
         return self.write_number(repr(float(value)))
 
@@ -227,27 +219,14 @@ def _make_quoter(mark: str) -> Callable[[str], str]:
     return lambda text: f"{mark}{text.replace(mark, 2 * mark)}{mark}"
 
 
-def _escape_postgres_text(text: str) -> str:
-    plain = _make_quoter("'")(text)
-    return f"E{plain.replace(chr(92), 2 * chr(92))}" if "\\" in text else plain
-
-
 def _escape_text(text: str) -> str:
-    return f"'{''.join(_ESCAPES.get(character, character) for character in text)}'"
-
-
-def _escape_spark_text(text: str) -> str:
-    return _escape_text(text).replace("${", "\\u0024{")  # which Spark would replace by a variable
+    return f"'{text.translate(_ESCAPES)}'"
 
 
 def _escape_spark_name(text: str) -> str:
     if "${" in text:
         raise OptionError(f"Spark would replace the variable in {text!r}; rename it")
     return _make_quoter("`")(text)
-
-
-def _escape_bigquery_name(text: str) -> str:
-    return f"`{''.join({'`': chr(92) + '`'}.get(c, _ESCAPES.get(c, c)) for c in text)}`"
 
 
 DIALECTS: Mapping[str, Dialect] = {
@@ -269,7 +248,11 @@ DIALECTS: Mapping[str, Dialect] = {
         sha256="encode(sha256(convert_to({}, 'UTF8')), 'hex')",
         integer="CAST(CAST('x000' || {} AS BIT(64)) AS BIGINT)",
         escape_name=_make_quoter('"'),
-        escape_text=_escape_postgres_text,
+        escape_text=lambda text: (
+            f"E{_make_quoter(chr(39))(text).replace(chr(92), 2 * chr(92))}"
+            if "\\" in text
+            else _make_quoter("'")(text)
+        ),
         longest_name=63,
         fence="OFFSET 0",
     ),
@@ -280,7 +263,7 @@ DIALECTS: Mapping[str, Dialect] = {
         write_number=str,
         sha256="TO_HEX(SHA256({}))",
         integer="CAST('0x' || {} AS INT64)",
-        escape_name=_escape_bigquery_name,
+        escape_name=lambda name: f"`{name.translate(_ESCAPES | {ord('`'): chr(92) + '`'})}`",
         escape_text=_escape_text,
         make_alias=lambda name: _NO_COLUMN_OF_BIGQUERY.sub("_", name),
         longest_name=300,
@@ -304,7 +287,7 @@ DIALECTS: Mapping[str, Dialect] = {
         sha256="sha2({}, 256)",
         integer="CAST(conv({}, 16, 10) AS BIGINT)",
         escape_name=_escape_spark_name,
-        escape_text=_escape_spark_text,
+        escape_text=lambda text: _escape_text(text).replace("${", "\\u0024{"),  # else a variable of Spark's
         make_alias=lambda name: name.replace("${", "_{"),
     ),
 }
@@ -313,13 +296,6 @@ DIALECTS: Mapping[str, Dialect] = {
 def get_dialect(name: str) -> Dialect:
     """Return a dialect by its name; raise an `OptionError` that lists all, if there is none."""
     return DIALECTS[check_choice(name, "dialect", DIALECTS)]
-
-
-class Layer(NamedTuple):
-    """A SELECT of steps, over the rows of the layer before."""
-
-    name: str
-    columns: list[str]
 
 
 class SqlPrinter(TextPrinter):
@@ -334,13 +310,7 @@ class SqlPrinter(TextPrinter):
         the expressions of other columns, by their keys.
     """
 
-    templates: ClassVar[Mapping[str, str]] = {
-        "+": "{} + {}",
-        "-": "{} - {}",
-        "*": "{} * {}",
-        "/": "{} / {}",
-        "<": "{} < {}",
-        "<=": "{} <= {}",
+    templates: ClassVar[dict[str, str]] = TextPrinter.templates | {
         "=": "{} = {}",
         "between": "{} BETWEEN {} AND {}",
         "and": "{} AND {}",
@@ -352,41 +322,37 @@ class SqlPrinter(TextPrinter):
         "sqrt": "SQRT({})",
         "greatest": "GREATEST({})",
         "least": "LEAST({})",
-        "all": "{}",
     }
     joiners: ClassVar[Mapping[str, str]] = {"greatest": ", ", "least": ", ", "all": "\n      AND "}
 
     def __init__(
         self, dialect: Dialect, features: Features | None = None, sources: Mapping[Any, str] | None = None
     ) -> None:
-        super().__init__()
-        self.dialect, self.sources = dialect, dict(sources or {})
+        super().__init__(sources or {})
+        self.dialect = dialect
         self.texts = set() if features is None else features.texts
         if features is not None:
-            self.sources |= {cell: self._read_cell(features, cell) for cell in features.cells}
-            if features.columns.weights is not None:
-                self.sources["weight"] = self._read_number(features.columns.weights)
-
-    def _read_cell(self, features: Features, cell: Cell) -> str:
-        name = get_column(features.columns, *cell)
-        if cell in features.known:
-            column = self.dialect.quote_name(name)
-            return self.dialect.cast(column, self.dialect.text) if cell in features.texts else column
-        complement = is_complement(features.columns, cell.part, cell.place)
-        return (
-            f"{self.write_constant(1.0)} - {self._read_number(name)}"
-            if complement
-            else self._read_number(name)
-        )
+            columns = features.columns
+            for cell in features.cells:
+                name = get_column(columns, *cell)
+                if cell not in features.known:
+                    text = self._read_number(name)
+                    whole = f"{self.write_constant(1.0)} - "
+                    self.sources[cell] = (
+                        whole + text if is_complement(columns, cell.part, cell.place) else text
+                    )
+                elif cell in features.texts:
+                    self.sources[cell] = dialect.cast(dialect.quote_name(name), dialect.text)
+                else:
+                    self.sources[cell] = dialect.quote_name(name)
+            if columns.weights is not None:
+                self.sources["weight"] = self._read_number(columns.weights)
 
     def _read_number(self, name: str) -> str:
         return self.dialect.cast(self.dialect.quote_name(name), self.dialect.double)
 
     def write_constant(self, value: Any) -> str:
         return self.dialect.write_literal(value)
-
-    def write_column(self, key: Any) -> str:
-        return self.sources[key]
 
     def write_case(self, conditions: list[str], values: list[str]) -> str:
         cases = [f"WHEN {c} THEN {value}" for c, value in zip(conditions, values, strict=False)]
@@ -405,10 +371,11 @@ class SqlPrinter(TextPrinter):
         texts = ", ".join(map(self.dialect.write_literal, values))
         return f"{self.write(vector.arguments[0], i)} IN ({texts})"
 
-    def lay_out(self, results: Sequence[Vector]) -> tuple[list[str], list[Layer]]:
+    def lay_out(self, results: Sequence[Vector]) -> tuple[list[str], list[tuple[str, list[str]]]]:
         """Return the expressions of all entries of the results, and the layers that define steps.
 
-        Each column is computed once, as early as possible, and kept as long as it is used.
+        A layer is a name and the columns of a SELECT over the rows of the layer before. Each column is
+        computed once, as early as possible, and kept as long as it is used.
         """
         texts, written = self.write_steps(results)
         depths: dict[Vector | None, int] = {step: 0 for step, _ in self._users if not step.arguments}
@@ -420,37 +387,29 @@ class SqlPrinter(TextPrinter):
         entries = [*(entry for entry in self._users if entry not in written), *written]
         layers = []
         for depth in range(1, depths[None]):
-            kept = [self.name_entry(*e) for e in entries if depths[e[0]] < depth < ends[e]]
+            columns = [self.name_entry(*e) for e in entries if depths[e[0]] < depth < ends[e]]
             new = [entry for entry in entries if depths[entry[0]] == depth]
-            columns = [self._define(*entry, written[entry]) for entry in new]
-            layers.append(Layer(f"bylaw_{self._names[new[0][0]]}", [*kept, *columns]))
+            for step, i in new:
+                line, notes = f"{written[step, i]} AS {self.name_entry(step, i)}", step.detail[1]
+                columns.append(join_lines(write_comment(notes[i]), line, indent="") if notes else line)
+            layers.append((f"bylaw_{self._names[new[0][0]]}", columns))
         return texts, layers
-
-    def _define(self, step: Vector, i: int, text: str) -> str:
-        """Write the definition of an entry, under a comment if it has a note."""
-        notes = step.detail[1]
-        line = f"{text} AS {self.name_entry(step, i)}"
-        return join_lines(write_comment(notes[i]), line, indent="") if notes else line
 
     def write_statement(self, results: Sequence[Vector], names: Sequence[str], source: str) -> str:
         """Return a statement of results with these names, WITH a part for each layer, to be read."""
         texts, layers = self.lay_out(results)
         parts = []
-        for layer in layers:
-            parts.append(
-                f"{layer.name} AS (\n{_write_select(layer.columns, source, '  ', self.dialect.fence)}\n)"
-            )
-            source = layer.name
-        columns = [
-            f"{text} AS {self.dialect.quote_name(name)}" for text, name in zip(texts, names, strict=True)
-        ]
+        for name, columns in layers:
+            parts.append(f"{name} AS (\n{_write_select(columns, source, '  ', self.dialect.fence)}\n)")
+            source = name
+        columns = [f"{t} AS {self.dialect.quote_name(name)}" for t, name in zip(texts, names, strict=True)]
         return f"WITH {', '.join(parts)}\n{_write_select(columns, source)}"
 
     def nest(self, results: Iterable[Vector], source: str) -> tuple[list[str], str]:
         """Return the expressions of results, and the subselect that these are over."""
         texts, layers = self.lay_out(list(results))
-        for layer in layers:
-            source = f"({_write_select(layer.columns, source, '', self.dialect.fence)}) AS {layer.name}"
+        for name, columns in layers:
+            source = f"({_write_select(columns, source, '', self.dialect.fence)}) AS {name}"
         return texts, source
 
     def sum_up(self, text: str) -> str:

@@ -11,60 +11,27 @@ import sys
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from operator import mul
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from bylaw._base.numeric import NEGLIGIBLE
-from bylaw._base.typing import Floats, Value
+from bylaw._base.typing import Value
 from bylaw.calibration.calibration import Calibration
 from bylaw.calibration.maps import LOWEST_LOG, CalibrationMap
 from bylaw.errors import OptionError
-from bylaw.language.action_space import ActionSpace
-from bylaw.language.expressions import LABEL, Conditions, CostColumn, Source, format_conditions
-from bylaw.language.problem import Problem
+from bylaw.language.expressions import LABEL, Conditions, CostColumn, format_conditions
 from bylaw.program.linear_form import Feature, FeatureMap
 from bylaw.rows.columns import Columns
-from bylaw.rows.evidence import REJECTED
-from bylaw.rows.probabilities import ROUNDING, SUM_TOLERANCE
-from bylaw.scoring._columns import Layout
-from bylaw.scoring._vectors import (
-    Vector,
-    absolute,
-    between,
-    case,
-    constant,
-    exp,
-    join,
-    linear,
-    log,
-    maximum,
-    read,
-)
+from bylaw.rows.evidence import REJECTED, ROUNDING, SUM_TOLERANCE
+from bylaw.scoring._columns import check_columns, find_combined, find_model, list_answers, list_values
+from bylaw.scoring._vectors import Vector, apply, case, constant, join, linear, read
+
+if TYPE_CHECKING:
+    from bylaw.policy.policy import Policy
 
 UNDERFLOW = 1e-100  # smaller numbers count as zero: PostgreSQL refuses products that underflow
 _LARGEST = sys.float_info.max
-
-
-class DecisionRule(Protocol):
-    """What an export reads of a policy."""
-
-    @property
-    def problem(self) -> Problem: ...
-    @property
-    def feature_map(self) -> FeatureMap: ...
-    @property
-    def score_matrix(self) -> Floats: ...
-    @property
-    def beta(self) -> float: ...
-    @property
-    def calibration(self) -> Calibration | None: ...
-    @property
-    def action_space(self) -> ActionSpace: ...
-    @property
-    def actions(self) -> tuple[Value, ...]: ...
-    @property
-    def digest(self) -> str: ...
 
 
 class Cell(NamedTuple):
@@ -73,14 +40,6 @@ class Cell(NamedTuple):
     part: Literal["probabilities", "groups", "joint", "references", "costs"]
     name: Any  # of the attribute (a tuple for several together), the earlier model or the cost
     place: tuple[int, ...] = ()  # none where there is one value per row
-
-
-class Check(NamedTuple):
-    """Conditions on each row: one on each cell, or one on the sum of all."""
-
-    kind: Literal["probability", "sum", "value", "number"]
-    cells: tuple[Cell, ...]
-    condition: Vector
 
 
 class Features:
@@ -120,8 +79,9 @@ class Features:
                 "Python: compute it beforehand, state the rule with the name of the array, and pass its "
                 "columns as costs"
             )
-        self.feature_map, self.columns, self.calibration = feature_map, columns, calibration
-        self.layout, space = Layout(feature_map, columns), feature_map.action_space
+        check_columns(feature_map, columns)
+        self.feature_map, self.columns = feature_map, columns
+        self.space = space = feature_map.action_space
         self.labels = tuple(Cell("probabilities", "", (k,)) for k in range(len(space.classes)))
         self.known: dict[Cell, tuple[Value, ...]] = {
             Cell("groups", name): attribute.values
@@ -129,63 +89,77 @@ class Features:
             if attribute.known
         }
         answers = tuple(dict.fromkeys((*space.reference_actions, REJECTED)))
-        labelled = [name for name in self.layout.references if self.layout.has_labels(name)]
-        self.known |= {Cell("references", name): answers for name in labelled}
+        self.known |= {
+            Cell("references", name): answers
+            for name in feature_map.reference_names
+            if isinstance(columns.references[name], str)  # one column of labels, not of probabilities
+        }
         kinds = {type(label) for label in space.reference_actions}
         self.texts = {cell for cell in self.known if cell.part == "references"}
         self.texts = self.texts if int in kinds or len(kinds) > 1 else set()
         self.distributions = list(dict.fromkeys(self._find_distributions()))
         self.numbers = tuple(
-            Cell("costs", name, (a,)) for name in self.layout.costs for a in range(len(space.actions))
+            Cell("costs", name, (a,)) for name in feature_map.cost_names for a in range(len(space.actions))
         )
-        self._make_cells()
+        # Read all cells once; numbers that are tiny, or that no row may have, count as zero.
+        self._chances = tuple(dict.fromkeys(cell for cells in self.distributions for cell in cells))
+        numbers = (*self._chances, *self.numbers)
+        given = read(*numbers).named("given")
+        chances = given.take(range(len(self._chances)))
+        sizes = apply("abs", given.take(range(len(self._chances), len(numbers))))
+        admitted = join(
+            [
+                apply("between", chances, UNDERFLOW, 1 + SUM_TOLERANCE),
+                apply("between", sizes, UNDERFLOW, _LARGEST),
+            ]
+        )
+        clean = case((admitted, given), otherwise=0.0).named("clean")
+        values = read(*self.known).named("value")
+        self.given = {cell: given.take([i]) for i, cell in enumerate(numbers)}
+        self.given |= {cell: values.take([i]) for i, cell in enumerate(self.known)}
+        self._clean = {cell: clean.take([i]) for i, cell in enumerate(numbers)}
+        if calibration is not None:
+            self._calibrate(calibration)
 
     @property
     def cells(self) -> tuple[Cell, ...]:
         """Everything that is read of a row."""
         return (*self._chances, *self.known, *self.numbers)
 
-    def _make_cells(self) -> None:
-        """Read all cells once; numbers that are tiny, or that no row may have, count as zero."""
-        self._chances = tuple(dict.fromkeys(cell for cells in self.distributions for cell in cells))
-        numbers = (*self._chances, *self.numbers)
-        given = read(*numbers).named("given")
-        chances = given.take(range(len(self._chances)))
-        sizes = absolute(given.take(range(len(self._chances), len(numbers))))
-        admitted = join([between(chances, UNDERFLOW, 1 + SUM_TOLERANCE), between(sizes, UNDERFLOW, _LARGEST)])
-        clean = case((admitted, given), otherwise=0.0).named("clean")
-        values = read(*self.known).named("value")
-        self.given = {cell: given.take([i]) for i, cell in enumerate(numbers)}
-        self.given |= {cell: values.take([i]) for i, cell in enumerate(self.known)}
-        self._clean = {cell: clean.take([i]) for i, cell in enumerate(numbers)}
-        if self.calibration is not None:
-            self._calibrate(self.calibration)
-
-    def check_row(self) -> Iterator[Check]:
-        """Yield what a row must satisfy."""
+    def check_row(
+        self,
+    ) -> Iterator[tuple[Literal["probability", "sum", "value", "number"], tuple[Cell, ...], Vector]]:
+        """Yield what a row must satisfy: conditions on each of some cells, or one on the sum of all."""
         for cells in self.distributions:
             given = join(self.given[cell] for cell in cells)
-            yield Check("probability", cells, between(given, -ROUNDING, 1 + SUM_TOLERANCE))
-            yield Check("sum", cells, absolute(given.sum() - 1.0) <= SUM_TOLERANCE)
+            yield "probability", cells, apply("between", given, -ROUNDING, 1 + SUM_TOLERANCE)
+            yield "sum", cells, apply("abs", given.sum() - 1.0) <= SUM_TOLERANCE
         for cell, values in self.known.items():
-            yield Check("value", (cell,), self.given[cell].is_in(values))
+            yield "value", (cell,), self.given[cell].is_in(values)
         if self.numbers:
-            sizes = absolute(join(self.given[cell] for cell in self.numbers))
-            yield Check("number", self.numbers, sizes <= _LARGEST)
+            sizes = apply("abs", join(self.given[cell] for cell in self.numbers))
+            yield "number", self.numbers, sizes <= _LARGEST
 
     def is_valid(self) -> Vector:
         """Return whether a row satisfies all checks."""
-        return join(check.condition for check in self.check_row()).all().named("valid")
+        return join(condition for _, _, condition in self.check_row()).all().named("valid")
 
     def compute(self, feature: Feature) -> Vector:
         """Return a feature, the product of its source and the chance of its event."""
         known, hidden, label = self._split_event(feature.event)
-        factors = [] if feature.source is None else [self._read_source(feature.source)]
+        factors, source = [], feature.source
+        if isinstance(source, CostColumn):
+            factors.append(self._clean[Cell("costs", source.name, (source.item,))])
+        elif source is not None and Cell("references", source.name) in self.known:
+            factors.append(self.indicate(Cell("references", source.name), source.item))
+        elif source is not None:
+            place = list_answers(self.space, self.columns).index(source.item)
+            factors.append(self._clean[Cell("references", source.name, (place,))])
         factors += [self.indicate(Cell("groups", name), value) for name, value in known.items()]
         if hidden:
             factors.append(self._read_hidden(hidden, label))
         elif label is not None:
-            factors.append(self._clean[self.labels[self.feature_map.action_space.classes.index(label)]])
+            factors.append(self._clean[self.labels[self.space.classes.index(label)]])
         return reduce(mul, factors) if factors else constant(1.0)
 
     def indicate(self, cell: Cell, value: Value) -> Vector:
@@ -197,18 +171,21 @@ class Features:
             yield self.labels
         for name, attribute in self.feature_map.attributes.items():
             if not attribute.known:
-                yield self._list_group_cells(self.layout.find_model(name))
+                yield self._list_group_cells(find_model(self.columns, name))
         for feature in self.feature_map.features:
             _, hidden, label = self._split_event(feature.event)
-            if hidden and label is None:
-                yield self._list_group_cells(self.layout.find_model(self.layout.find_combined(hidden)[0]))
-            elif hidden:
-                name = self.layout.find_combined(hidden)[0]
-                places = itertools.product(range(len(self.layout.list_values(name))), range(len(self.labels)))
-                yield tuple(Cell("joint", name, place) for place in places)
-        for name in self.layout.references:
-            if not self.layout.has_labels(name):
-                answers = range(len(self.layout.reference_columns))
+            if hidden:
+                name, _ = find_combined(self.columns, hidden)
+                if label is None:
+                    yield self._list_group_cells(find_model(self.columns, name))
+                else:
+                    places = itertools.product(
+                        range(len(list_values(self.columns, name))), range(len(self.labels))
+                    )
+                    yield tuple(Cell("joint", name, place) for place in places)
+        for name in self.feature_map.reference_names:
+            if Cell("references", name) not in self.known:
+                answers = range(len(list_answers(self.space, self.columns)))
                 yield tuple(Cell("references", name, (k,)) for k in answers)
 
     def _split_event(self, event: Conditions) -> tuple[dict[str, Value], dict[str, Value], Value | None]:
@@ -219,30 +196,27 @@ class Features:
         return known, {n: v for n, v in conditions.items() if n not in known}, label
 
     def _list_group_cells(self, name: Any) -> tuple[Cell, ...]:
-        return tuple(Cell("groups", name, (s,)) for s in range(len(self.layout.list_values(name))))
+        return tuple(Cell("groups", name, (s,)) for s in range(len(list_values(self.columns, name))))
 
     def _read_hidden(self, hidden: dict[str, Value], label: Value | None) -> Vector:
         """Return the probability of values of groups that are not known, alone or together with a label."""
-        name, value = self.layout.find_combined(hidden)
+        name, value = find_combined(self.columns, hidden)
+        values = list_values(self.columns, name)
         if label is not None:
-            self.layout.check_joint(name)
-            classes = self.feature_map.action_space.classes
-            place = (self.layout.list_values(name).index(value), classes.index(label))
-            return self._clean[Cell("joint", name, place)]
-        model = self.layout.find_model(name)
-        values = self.layout.list_values(model)
+            classes, rows = self.space.classes, self.columns.joint.get(name)
+            if rows is None or (len(rows), *{len(row) for row in rows}) != (len(values), len(classes)):
+                raise OptionError(
+                    f"a rule on {name!r} and the label together, with unknown {name!r}, needs the columns of "
+                    f"P({name}, label | x): Columns(joint={{{name!r}: ...}}), {len(values)} rows of "
+                    f"{len(classes)} each"
+                )
+            return self._clean[Cell("joint", name, (values.index(value), classes.index(label)))]
+        model = find_model(self.columns, name)
+        values = list_values(self.columns, model)
         if model != name:  # known only together with others: their values add up
             values = [together[model.index(name)] for together in values]
         cells = [self._clean[Cell("groups", model, (s,))] for s, v in enumerate(values) if v == value]
         return cells[0] if len(cells) == 1 else join(cells).sum()
-
-    def _read_source(self, source: Source) -> Vector:
-        if isinstance(source, CostColumn):
-            return self._clean[Cell("costs", source.name, (source.item,))]
-        if self.layout.has_labels(source.name):
-            return self.indicate(Cell("references", source.name), source.item)
-        place = self.layout.reference_columns.index(source.item)
-        return self._clean[Cell("references", source.name, (place,))]
 
     def _calibrate(self, found: Calibration) -> None:
         """Put calibrated probabilities in the place of the given ones."""
@@ -256,11 +230,11 @@ class Features:
         for part, name in dict.fromkeys(cells[0][:2] for cells in self.distributions):
             maps = {"groups": found.groups, "joint": found.joint}.get(part, {})
             if name in maps:
-                places = [self.layout.list_values(name).index(value) for value in maps[name].values]
-                pairs = (
-                    [(s,) for s in places] if part == "groups" else [(s, k) for s in places for k in labels]
-                )
-                self._apply_map([Cell(part, name, place) for place in pairs], maps[name].map)
+                values = list_values(self.columns, name)
+                places = [(values.index(value),) for value in maps[name].values]
+                if part == "joint":
+                    places = [(*place, k) for place in places for k in labels]
+                self._apply_map([Cell(part, name, place) for place in places], maps[name].map)
         for cells in self.distributions:
             part, name = cells[0][:2]
             if part == "joint" and (found.labels is not None or name in found.joint):
@@ -274,11 +248,11 @@ class Features:
     ) -> None:
         """Calibrate cells that together are probabilities, by the map of the first condition that is true."""
         given = join(self._clean[cell] for cell in cells)
-        logs = log(maximum(given, otherwise.floor)).named("log")
+        logs = apply("log", apply("max", given, otherwise.floor)).named("log")
         choices = [(condition, _compute_scores(one, logs)) for condition, one in maps]
         scores = case(*choices, otherwise=_compute_scores(otherwise, logs)).named("map")
         below = scores - scores.greatest().named("map_peak")
-        powers = exp(maximum(below, LOWEST_LOG)).named("power")
+        powers = apply("exp", apply("max", below, LOWEST_LOG)).named("power")
         calibrated = (powers / powers.sum().named("power_total")).named("calibrated")
         self._clean |= {cell: calibrated.take([i]) for i, cell in enumerate(cells)}
 
@@ -296,12 +270,12 @@ class Features:
 
 def _compute_scores(one: CalibrationMap, logs: Vector) -> Vector:
     """Return the scores of a calibration map: sums of logarithms and of hinges."""
-    hinges = [maximum(logs - constant(knots), 0.0) for knots in one.knots.T]
+    hinges = [apply("max", logs - constant(knots), 0.0) for knots in one.knots.T]
     weights = np.vstack([one.weights.T, *(np.diag(bends) for bends in one.bends.T)])
     return linear(join([logs, *hinges]), weights, one.bias)
 
 
-def compute_probabilities(policy: DecisionRule, features: Features, valid: Vector | None = None) -> Vector:
+def compute_probabilities(policy: Policy, features: Features, valid: Vector | None = None) -> Vector:
     """Return the probabilities of the actions; missing where scores overflow, or a row is not valid."""
     scale = policy.beta * policy.score_matrix
     products = [features.compute(feature) for feature in policy.feature_map.features]
@@ -310,7 +284,7 @@ def compute_probabilities(policy: DecisionRule, features: Features, valid: Vecto
     names = [_describe_feature(policy.feature_map.features[k], policy.actions) for k in weighted]
     found = join(products[k] for k in weighted).named("feature", names)
     scores = linear(found, scale[weighted], scale[plain].sum(axis=0)).named("score")
-    finite = (absolute(scores) <= _LARGEST).all()
+    finite = (apply("abs", scores) <= _LARGEST).all()
     decided = (finite if valid is None else valid & finite).named("decided")
     probabilities, _ = normalize(scores, exclusive=policy.action_space.exclusive)
     return case((decided, probabilities), otherwise=None).named("probability")
@@ -324,13 +298,13 @@ def normalize(scores: Vector, *, exclusive: bool) -> tuple[Vector, Vector]:
     if exclusive:
         peak = scores.greatest().named("peak")
         below = scores - peak
-        weights = case((below > NEGLIGIBLE, exp(below)), otherwise=0.0).named("weight")
+        weights = case((below > NEGLIGIBLE, apply("exp", below)), otherwise=0.0).named("weight")
         total = weights.sum().named("total")
-        return weights / total, peak + log(total)
-    sizes = absolute(scores)
-    weights = case((sizes < -NEGLIGIBLE, exp(sizes * -1.0)), otherwise=0.0).named("weight")
+        return weights / total, peak + apply("log", total)
+    sizes = apply("abs", scores)
+    weights = case((sizes < -NEGLIGIBLE, apply("exp", sizes * -1.0)), otherwise=0.0).named("weight")
     chances = case((scores > 0.0, 1.0), otherwise=weights) / (weights + 1.0)
-    return chances, (maximum(scores, 0.0) + log(weights + 1.0)).sum()
+    return chances, (apply("max", scores, 0.0) + apply("log", weights + 1.0)).sum()
 
 
 def _describe_feature(feature: Feature, actions: Sequence[Value]) -> str:
@@ -345,7 +319,7 @@ def _describe_feature(feature: Feature, actions: Sequence[Value]) -> str:
     return " times ".join(words) or "one"
 
 
-def describe_policy(policy: DecisionRule) -> list[str]:
+def describe_policy(policy: Policy) -> list[str]:
     """Return the policy's digest and rules, one line each."""
     problem = policy.problem
     return [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,15 +14,18 @@ from bylaw._base.validation import check_key
 from bylaw.errors import OptionError
 from bylaw.rows.columns import Columns
 from bylaw.scoring._printers import Dialect, DialectName, SqlPrinter, get_dialect, write_comment
-from bylaw.scoring._program import DecisionRule, Features, compute_probabilities, describe_policy
+from bylaw.scoring._program import Features, compute_probabilities, describe_policy
 from bylaw.scoring._vectors import Vector, apply, case, constant, join, linear, read
+
+if TYPE_CHECKING:
+    from bylaw.policy.policy import Policy
 
 _PLACEHOLDER = re.compile(r"\?|%s|%\([A-Za-z_][A-Za-z0-9_]*\)s|[$:@][A-Za-z0-9_]{1,30}", re.ASCII)
 _HERE = "\0"  # where the parameter goes: no name and no text can have it
 
 
 def to_sql(
-    policy: DecisionRule,
+    policy: Policy,
     columns: Columns,
     *,
     dialect: DialectName,
@@ -58,7 +62,7 @@ def to_sql(
         ids, text or whole numbers: the decision is that of `policy.decide(evidence, ids=..., key=...)`.
     key : str, optional
         of the hash, with an `id_column`; by default the policy's digest. It is written into the statement,
-        so it is no place for a secret.
+        so it must not be a secret.
     key_parameter : str, optional
         instead of `key`: the placeholder of a parameter that holds it, once in the statement, as your driver
         writes them: "?", "$1", "$key", ":key", "@key", "%s" or "%(key)s". So a secret key is in no file.
@@ -115,9 +119,18 @@ def to_sql(
     printer = SqlPrinter(language, features, sources)
     parts = table.split(".") if isinstance(table, str) else list(table)
     source = ".".join(language.quote_name(part) for part in parts)
-    header = _write_header(policy, language, None if id_column is None else (key, key_parameter))
+    lines = [f"A policy for {language.title}, by bylaw {version('bylaw')}", *describe_policy(policy)]
+    lines += ["A row with a missing value, or with one that the policy was not fitted on, gets NULL."]
+    if id_column is not None:
+        hashed = repr(policy.digest if key is None else key) if key_parameter is None else "the parameter"
+        lines += [f"Decisions are sampled by the SHA-256 of {hashed}, a slash and the id."]
+    header = "\n".join(write_comment(line) for line in lines)
     statement = f"{header}\n{printer.write_statement(results, names, source)}\n"
-    return statement if key_parameter is None else _set_parameter(statement, key_parameter)
+    if key_parameter is None:
+        return statement
+    # Drivers that write parameters with % read every other one as %%.
+    plain = statement.replace("%", "%%") if key_parameter.startswith("%") else statement
+    return plain.replace(_HERE, key_parameter)
 
 
 def _check_key(key: str | None, key_parameter: str | None, id_column: str | None) -> None:
@@ -135,19 +148,19 @@ def _check_key(key: str | None, key_parameter: str | None, id_column: str | None
 
 
 def _draw_decisions(
-    policy: DecisionRule, chances: Vector, ids: Vector, prefix: Vector, language: Dialect
+    policy: Policy, chances: Vector, ids: Vector, prefix: Vector, language: Dialect
 ) -> Vector:
     """Return the decisions by id: of sets, whether each label is in."""
     text = apply(language.cast("{}", language.text), ids)
     message = apply("{} || {}", prefix, text).named("message")
     exclusive, n_actions = policy.action_space.exclusive, len(policy.actions)
-    count = 1 if exclusive else -(-n_actions // PER_DIGEST)
-    suffixed = (
-        [message] if exclusive else [apply("{} || {}", message, constant(f"/{i}")) for i in range(count)]
-    )
-    hashes = join(apply(language.sha256, one) for one in suffixed).named("hash")
+    n_draws = 1 if exclusive else n_actions
+    hashes = join(
+        apply(language.sha256, message if exclusive else apply("{} || {}", message, constant(f"/{i}")))
+        for i in range(-(-n_draws // PER_DIGEST))
+    ).named("hash")
     uniforms = []
-    for position in range(1 if exclusive else n_actions):
+    for position in range(n_draws):
         start = HEX_DIGITS * (position % PER_DIGEST) + 1
         digits = apply(f"SUBSTR({{}}, {start}, {HEX_DIGITS})", hashes.take([position // PER_DIGEST]))
         uniforms.append(apply(language.integer, digits) / 16.0**HEX_DIGITS)
@@ -163,14 +176,8 @@ def _draw_decisions(
     return case(*zip(reached, actions, strict=True), otherwise=None)
 
 
-def _set_parameter(statement: str, key_parameter: str) -> str:
-    """Insert the parameter. Drivers that write parameters with % read every other one as %%."""
-    plain = statement.replace("%", "%%") if key_parameter.startswith("%") else statement
-    return plain.replace(_HERE, key_parameter)
-
-
 def name_results(
-    policy: DecisionRule,
+    policy: Policy,
     carried: Sequence[str],
     alias: Callable[[str], str] = lambda name: name,
     *,
@@ -188,10 +195,7 @@ def name_results(
 
 
 def _make_unique(wanted: list[str]) -> list[str]:
-    """Return the names, with numbers where they differ only by case.
-
-    No number makes one the name of another.
-    """
+    """Return the names, with numbers where they differ only by case; no number makes one another's name."""
     taken = {name.casefold() for name in wanted}
     seen: set[str] = set()
     found = []
@@ -204,13 +208,3 @@ def _make_unique(wanted: list[str]) -> list[str]:
         taken.add(unique.casefold())
         found.append(unique)
     return found
-
-
-def _write_header(policy: DecisionRule, language: Dialect, keys: tuple[str | None, str | None] | None) -> str:
-    lines = [f"A policy for {language.title}, by bylaw {version('bylaw')}", *describe_policy(policy)]
-    lines += ["A row with a missing value, or with one that the policy was not fitted on, gets NULL."]
-    if keys is not None:
-        key, parameter = keys
-        what = repr(policy.digest if key is None else key) if parameter is None else "the parameter"
-        lines += [f"Decisions are sampled by the SHA-256 of {what}, a slash and the id."]
-    return "\n".join(write_comment(line) for line in lines)

@@ -139,31 +139,6 @@ def apply(operator: str, *arguments: Operand) -> Vector:
     return Vector(operator, vectors, max(widths) if all(widths) else 0)
 
 
-def exp(vector: Vector) -> Vector:
-    """Return the exponential."""
-    return apply("exp", vector)
-
-
-def log(vector: Vector) -> Vector:
-    """Return the natural logarithm."""
-    return apply("log", vector)
-
-
-def absolute(vector: Vector) -> Vector:
-    """Return the absolute value."""
-    return apply("abs", vector)
-
-
-def between(vector: Vector, low: float, high: float) -> Vector:
-    """Return whether the entry is from `low` to `high`."""
-    return apply("between", vector, low, high)
-
-
-def maximum(one: Operand, other: Operand) -> Vector:
-    """Return the larger of two."""
-    return apply("max", one, other)
-
-
 def join(parts: Iterable[Vector]) -> Vector:
     """Return the entries of all parts, in their order."""
     vectors = tuple(part for part in parts if part.width)
@@ -191,34 +166,20 @@ def case(*choices: tuple[Vector, Operand], otherwise: Operand | None) -> Vector:
     return apply("case", *(part for pair in choices for part in pair), *rest)
 
 
-def find_steps(vector: Vector) -> list[Vector]:
-    """Return the steps that an expression refers to itself, each once."""
-    found: dict[Vector, None] = {}
-    seen: set[Vector] = set()
-
-    def visit(part: Vector) -> None:
-        if part.operator == "step":
-            found[part] = None
-        elif part not in seen:
-            seen.add(part)
-            for argument in part.arguments:
-                visit(argument)
-
-    visit(vector)
-    return list(found)
-
-
 def sort_steps(vectors: Iterable[Vector]) -> list[Vector]:
     """Return all steps that lead to these vectors, each after those that it refers to."""
-    found: dict[Vector, None] = {}
+    found: list[Vector] = []
+    seen: set[Vector] = set()
 
     def visit(vector: Vector) -> None:
-        for step in find_steps(vector):
-            if step not in found:
-                for argument in step.arguments:
-                    visit(argument)
-                found[step] = None
+        if vector in seen:
+            return
+        seen.add(vector)
+        for argument in vector.arguments:
+            visit(argument)
+        if vector.operator == "step":
+            found.append(vector)
 
     for vector in vectors:
         visit(vector)
-    return list(found)
+    return found

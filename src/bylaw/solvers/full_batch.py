@@ -408,8 +408,6 @@ class WarmFullBatch(FullBatch):
         the largest number of steps in each stage.
     prices : dict
         the last price of each single rule, by its text with `level` in place of the number.
-    last : list
-        the last problem and its solution, until `take_excesses` was called.
 
     Examples
     --------
@@ -422,7 +420,6 @@ class WarmFullBatch(FullBatch):
     """
 
     prices: dict[str, float] = field(default_factory=dict, compare=False, repr=False)
-    last: list[tuple[Dual, Solution]] = field(default_factory=list, compare=False, repr=False)
 
     def __call__(
         self,
@@ -440,20 +437,7 @@ class WarmFullBatch(FullBatch):
         if names and solution.status is Status.CONVERGED:
             prices = dual.form.prices(solution.multipliers)
             self.prices.update(zip(names, prices.tolist(), strict=True))
-        self.last[:] = [(dual, solution)]
         return solution
-
-    def take_excesses(self, multipliers: Floats) -> dict[str, float]:
-        """Return the predicted excess of each single rule, in its own unit, and forget the last problem.
-
-        The result is empty if the last solution is another one, or if a rule is a quotient.
-        """
-        last = self.last.pop() if self.last else None
-        if last is None or last[1].multipliers is not multipliers or last[0].form.has_quotients:
-            return {}
-        dual, form = last[0], last[0].form
-        excesses = -dual.value_and_gradient(multipliers)[1] * form.scales
-        return dict(zip(form.names, excesses.tolist(), strict=True))
 
 
 def _name_rule(rule: Rule) -> str:

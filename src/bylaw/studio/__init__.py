@@ -31,7 +31,7 @@ class Studio:
     @property
     def url(self) -> str:
         """The address of the page, for a browser on the same machine."""
-        return self._server.url
+        return self._server.door.url
 
     @property
     def running(self) -> bool:

@@ -46,23 +46,15 @@ def draw_cost(rows: ReportRows) -> dict[str, Any]:
     }
 
 
-def draw_rules(
-    rows: ReportRows, intervals: bool, excesses: Mapping[str, float] | None = None
-) -> list[dict[str, Any]]:
+def draw_rules(rows: ReportRows, intervals: bool) -> list[dict[str, Any]]:
     """Return each rule of the problem: its price, and the single rule of it that is nearest to its bound.
 
-    Parameters
-    ----------
-    rows : ReportRows
-    intervals : bool
-        whether to add confidence intervals.
-    excesses : dict, optional
-        the excesses of single rules, as far as they are known.
+    If `intervals`, confidence intervals are added.
     """
     policy, problem = rows.policy, rows.policy.problem
     expanded = problem.expand(rows.seen.classes, rows.seen.group_values, policy.action_space.options)
     fitted = {} if policy.fitted_rates is None else {one.rule: one for one in policy.fitted_rates.rules}
-    known = {**(excesses or {}), **policy.observed}
+    known = policy.observed
     # If observed rates do not satisfy their rules, an excess is not a rounding error of the solver.
     missed = policy.solution.status is Status.MISSED
     allowed, drawn = TOLERANCE + (1e-6 if missed else policy.guarantee.violation), []
@@ -113,11 +105,7 @@ def _find_worst(rules: Sequence[Rule], rows: ReportRows, known: Mapping[str, flo
 
 
 def _draw_rate(
-    rule: Rule,
-    excess: float,
-    statement: Statement,
-    rows: ReportRows,
-    fitted: Mapping[str, FittedRate] | None,
+    rule: Rule, excess: float, statement: Statement, rows: ReportRows, fitted: Mapping[str, FittedRate] | None
 ) -> dict[str, Any]:
     """Return a single rule in the unit of its level; with an interval, if standard errors are given."""
     space, factor = rows.policy.action_space, 1.0 if rule.factor is None else rows.measure(rule.factor)
@@ -170,13 +158,6 @@ class GroupTable:
         sums = self.weights @ values
         return sums / (self.total if sums.ndim == 1 else self.total[:, None])
 
-    def compute_errors(self, values: Floats, means: Floats) -> Floats:
-        """Return standard errors of the means of values (n_rows, n_columns), (n_groups, n_columns)."""
-        squares = self.weights**2
-        spread = squares @ values**2 - 2 * means * (squares @ values)
-        spread += means**2 * squares.sum(axis=1, keepdims=True)
-        return np.sqrt(np.maximum(spread, 0.0)) / self.total[:, None]
-
 
 def measure_mistakes(decisions: Floats, table: GroupTable, rows: ReportRows) -> list[float | None]:
     """Return the share of wrong decisions in each group.
@@ -198,11 +179,6 @@ def measure_mistakes(decisions: Floats, table: GroupTable, rows: ReportRows) -> 
     return shares
 
 
-def measure_model(table: GroupTable, rows: ReportRows) -> tuple[Floats, list[float | None]]:
-    """Return how often your model takes each action in each group, and its mistakes."""
-    return table.average(rows.model), measure_mistakes(rows.model, table, rows)
-
-
 def draw_groups(
     table: GroupTable, model: tuple[Floats, list[float | None]], rows: ReportRows, intervals: bool
 ) -> dict[str, Any]:
@@ -210,7 +186,11 @@ def draw_groups(
     after = table.average(rows.probabilities)
     low = high = [None] * len(after)
     if intervals:
-        width = _NORMAL * table.compute_errors(rows.probabilities, after)
+        # Standard errors of weighted means: the root of the sum of (weight * deviation)**2.
+        squares, values = table.weights**2, rows.probabilities
+        spread = squares @ values**2 - 2 * after * (squares @ values)
+        spread += after**2 * squares.sum(axis=1, keepdims=True)
+        width = _NORMAL * np.sqrt(np.maximum(spread, 0.0)) / table.total[:, None]
         low, high = np.maximum(after - width, 0.0).tolist(), np.minimum(after + width, 1.0).tolist()
     changed = table.average(rows.change_probability).tolist()
     columns = {
@@ -224,23 +204,20 @@ def draw_groups(
         "mistakes_before": model[1],
         "mistakes_after": measure_mistakes(rows.probabilities, table, rows),
     }
-    groups = iter([dict(zip(columns, line, strict=True)) for line in zip(*columns.values(), strict=True)])
-    names = [part.name for part in table.partitions for _ in part.cells]
-    by_group = [
-        {"name": name, "value": cell.name, "changed": share}
-        for name, cell, share in zip(names, table.cells, changed, strict=True)
-    ]
+    groups = [dict(zip(columns, line, strict=True)) for line in zip(*columns.values(), strict=True)]
+    partitions, by_group, place = list[dict[str, Any]](), list[dict[str, Any]](), 0
+    for part in table.partitions:
+        own = groups[place : place + len(part.cells)]
+        by_group += [
+            {"name": part.name, "value": group["value"], "changed": changed[place + i]}
+            for i, group in enumerate(own)
+        ]
+        place += len(own)
+        if own:
+            fields = {"name": part.name, "predicted": part.is_predicted, "left_out": part.left_out}
+            partitions.append({**fields, "groups": own})
     return {
-        "partitions": [
-            {
-                "name": part.name,
-                "predicted": part.is_predicted,
-                "left_out": part.left_out,
-                "groups": [next(groups) for _ in part.cells],
-            }
-            for part in table.partitions
-            if part.cells
-        ],
+        "partitions": partitions,
         "changed": changed[0],
         "flows": rows.compute_flow(rows.all_rows).tolist(),
         "changed_by_group": by_group[1:],

@@ -90,48 +90,39 @@ def write_program(
     problem: Problem, source: Source | None, observed: bool, solving: Mapping[str, Any], title: str
 ) -> str:
     """Return Python code that reads the same table and solves the same problem."""
-    options = [f"{name}={value!r}" for name, value in solving.items()]
-    return "\n".join(
-        [
-            f'"""{_write_remark(title)}"""',
-            "",
-            f"from bylaw import {'Columns, Problem, scan, solve' if source else 'Problem, solve'}",
-            "",
-            *_write_reading(source, observed),
-            "",
-            "problem = Problem(",
-            f"    {str(problem.minimize)!r},",
-            "    [",
-            *(f"        {str(rule)!r}," for rule in problem.rules),
-            "    ],",
-            *([] if problem.decisions == "auto" else [f"    decisions={problem.decisions!r},"]),
-            *([] if problem.reject == "reject" else [f"    reject={problem.reject!r},"]),
-            ")",
-            f"policy = solve({', '.join(['problem', 'rows', *options])})",
-            'policy.save("policy.json")',
-            "print(policy)",
-            "",
-        ]
-    )
-
-
-def _write_reading(source: Source | None, observed: bool) -> list[str]:
+    # A docstring has no quotes, backslashes and line breaks.
+    remark = "".join(letter if letter.isprintable() and letter not in '"\\' else " " for letter in title)
     if source is None:
-        given = "evidence.with_observed(labels=labels, true_groups=groups)" if observed else "evidence"
-        return ["# The rows, as they were given to studio().", f"rows = {given}"]
-    columns = source.columns
-    if not observed:
-        columns = columns.without_observed()
-    taken = "read()" if source.sample is None else f"sample({source.sample}, seed={source.seed})"
-    return [*_write_columns(columns), f"rows = scan({source.path!r}, columns).{taken}"]
-
-
-def _write_columns(columns: Columns) -> list[str]:
-    """Return code with the columns that are not empty."""
-    stated = [(part.name, getattr(columns, part.name)) for part in fields(columns)]
-    return ["columns = Columns(", *(f"    {name}={value!r}," for name, value in stated if value), ")"]
-
-
-def _write_remark(text: str) -> str:
-    """Return a text without quotes, backslashes and line breaks, for a docstring."""
-    return "".join(letter if letter.isprintable() and letter not in '"\\' else " " for letter in text)
+        names, given = "Problem, solve", "evidence"
+        if observed:
+            given = "evidence.with_observed(labels=labels, true_groups=groups)"
+        reading = ["# The rows, as they were given to studio().", f"rows = {given}"]
+    else:
+        names, columns = "Columns, Problem, scan, solve", source.columns
+        if not observed:
+            columns = columns.without_observed()
+        stated = [(part.name, getattr(columns, part.name)) for part in fields(columns)]
+        rows = "read()" if source.sample is None else f"sample({source.sample}, seed={source.seed})"
+        reading = ["columns = Columns(", *(f"    {name}={value!r}," for name, value in stated if value), ")"]
+        reading.append(f"rows = scan({source.path!r}, columns).{rows}")
+    options = [f"{name}={value!r}" for name, value in solving.items()]
+    lines = [
+        f'"""{remark}"""',
+        "",
+        f"from bylaw import {names}",
+        "",
+        *reading,
+        "",
+        "problem = Problem(",
+        f"    {str(problem.minimize)!r},",
+        "    [",
+        *(f"        {str(rule)!r}," for rule in problem.rules),
+        "    ],",
+        *([] if problem.decisions == "auto" else [f"    decisions={problem.decisions!r},"]),
+        *([] if problem.reject == "reject" else [f"    reject={problem.reject!r},"]),
+        ")",
+        f"policy = solve({', '.join(['problem', 'rows', *options])})",
+        'policy.save("policy.json")',
+        "print(policy)",
+    ]
+    return "\n".join(lines) + "\n"

@@ -10,7 +10,6 @@ import asyncio
 import html
 import json
 import math
-import os
 import re
 import secrets
 import shutil
@@ -19,7 +18,7 @@ import tempfile
 import threading
 import traceback
 import webbrowser
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -54,10 +54,6 @@ _LAUNCHER = """<!doctype html>
 <meta http-equiv="refresh" content="0; url={address}"><title>bylaw studio</title>
 <p>The studio is at <a href="{address}">this address</a>.</p></html>
 """
-
-
-class TooLargeError(BylawError):
-    """The body of a request is larger than a page sends."""
 
 
 @dataclass(frozen=True)
@@ -136,20 +132,21 @@ def _read_file(name: str) -> str:
 
 async def _read_body(request: Request) -> dict[str, Any]:
     """Return a JSON object; raise if it is too large."""
-    body = bytearray()
-    length = request.headers.get("content-length", "0")
-    if length.isdecimal() and int(length) > _LARGEST:
-        raise TooLargeError(f"a request has at most {_LARGEST:,} bytes")
-    async for part in request.stream():
-        body += part
-        if len(body) > _LARGEST:
-            raise TooLargeError(f"a request has at most {_LARGEST:,} bytes")
+    body, length = bytearray(), request.headers.get("content-length", "0")
+    size = int(length) if length.isdecimal() else 0
+    if size <= _LARGEST:
+        async for part in request.stream():
+            body += part
+            if (size := len(body)) > _LARGEST:
+                break
+    if size > _LARGEST:
+        raise HTTPException(413, f"the body of a request must have at most {_LARGEST:,} bytes")
     try:
         content = json.loads(body)
     except (ValueError, RecursionError):
-        raise OptionError("the body of a request is a JSON object") from None
+        content = None
     if not isinstance(content, dict):
-        raise OptionError("the body of a request is a JSON object")
+        raise OptionError("the body of a request must be a JSON object")
     return content
 
 
@@ -190,46 +187,29 @@ class Workers:
                 result.set_exception(CancelledError())
 
 
-Handler = Callable[[Request], Awaitable[Response]]
-
-
-def _guarded(handler: Handler) -> Handler:
-    """Return a handler that answers errors, so that the server goes on."""
-
-    async def call(request: Request) -> Response:
-        try:
-            return await handler(request)
-        except TooLargeError as refused:
-            return answer({"error": str(refused)}, 413)
-        except CancelledError:
-            return answer({"status": "cancelled"})
-        except BylawError as refused:
-            return answer({"error": describe(refused)}, 400)
-        except ClientDisconnect:
-            return answer({}, 400)
-        except Exception:
-            traceback.print_exc()
-            return answer({"error": "this is a fault in bylaw; please report it"}, 500)
-
-    return call
-
-
 def make_app(session: Session, door: Door, workers: Workers) -> ASGIApp:
     """Return the application of one session."""
 
-    def post(work: Callable[[dict[str, Any]], Any]) -> Handler:
+    def route(path: str, work: Callable[[Any], Any], method: str = "GET") -> Route:
+        """Return a route to work that takes a request, or the content of one that is posted."""
+
         async def handle(request: Request) -> Response:
-            content = await _read_body(request)
-            found = await workers.run(work, content)
-            return found if isinstance(found, Response) else answer(found)
+            try:
+                content = await workers.run(work, request if method == "GET" else await _read_body(request))
+                return content if isinstance(content, Response) else answer(content)
+            except HTTPException:
+                raise
+            except CancelledError:
+                return answer({"status": "cancelled"})
+            except BylawError as refused:
+                return answer({"error": describe(refused)}, 400)
+            except ClientDisconnect:
+                return answer({}, 400)
+            except Exception:  # the server goes on
+                traceback.print_exc()
+                return answer({"error": "this is a fault in bylaw; please report it"}, 500)
 
-        return _guarded(handle)
-
-    def get(work: Callable[[Request], Response]) -> Handler:
-        async def handle(request: Request) -> Response:
-            return await workers.run(work, request)
-
-        return _guarded(handle)
+        return Route(path, handle, methods=[method])
 
     def read_rule(content: dict[str, Any]) -> dict[str, Any]:
         minimize = _read_text(content, "minimize") if "minimize" in content else None
@@ -250,18 +230,17 @@ def make_app(session: Session, door: Door, workers: Workers) -> ASGIApp:
         return Response(saved.text.encode("utf-8", "surrogatepass"), 200, headers, saved.media_type)
 
     routes = [
-        Route("/", get(lambda _: make_page(door))),
-        Route("/api/start", get(lambda _: answer(session.start()))),
-        Route("/api/progress", get(lambda r: answer(session.jobs.describe(r.query_params.get("tab", ""))))),
-        Route("/api/rule", post(read_rule), methods=["POST"]),
-        Route("/api/objective", post(read_objective), methods=["POST"]),
-        Route("/api/solve", post(session.answer), methods=["POST"]),
-        Route("/api/cancel", post(cancel), methods=["POST"]),
-        Route("/api/frontier", post(session.trace), methods=["POST"]),
-        Route("/api/save", post(save), methods=["POST"]),
+        route("/", lambda _: make_page(door)),
+        route("/api/start", lambda _: session.start()),
+        route("/api/progress", lambda request: session.jobs.describe(request.query_params.get("tab", ""))),
+        route("/api/rule", read_rule, "POST"),
+        route("/api/objective", read_objective, "POST"),
+        route("/api/solve", session.answer, "POST"),
+        route("/api/cancel", cancel, "POST"),
+        route("/api/frontier", session.trace, "POST"),
+        route("/api/save", save, "POST"),
     ]
-    handlers: Any = {404: lambda *_: answer({"error": "there is nothing here"}, 404)}
-    handlers[405] = lambda *_: answer({"error": "not this way"}, 405)
+    handlers: Any = {HTTPException: lambda _, e: answer({"error": e.detail}, e.status_code)}
     app = Starlette(routes=routes, exception_handlers=handlers)
 
     async def guard(scope: Scope, receive: Receive, send: Send) -> None:
@@ -281,7 +260,16 @@ class StudioServer(uvicorn.Server):
     def __init__(self, session: Session, *, port: int = 0, framed: bool = False) -> None:
         self.session, self.workers = session, Workers()
         self._launcher: Path | None = None  # the folder of the file that leads a browser to the page
-        self.socket = _listen(port)
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            self.socket.bind((_HOST, port))
+            self.socket.listen()  # requests before the server runs wait
+        except (OSError, OverflowError) as problem:
+            self.socket.close()
+            raise OptionError(
+                f"port {port} cannot be used: {problem}; choose another, or 0 for any"
+            ) from None
         self.door = Door(self.socket.getsockname()[1], framed=framed)
         config = uvicorn.Config(
             make_app(session, self.door, self.workers),
@@ -295,11 +283,6 @@ class StudioServer(uvicorn.Server):
         )
         super().__init__(config)
 
-    @property
-    def url(self) -> str:
-        """The address of the page, with the token."""
-        return self.door.url
-
     def open_browser(self) -> None:
         """Open the page in a browser.
 
@@ -308,9 +291,8 @@ class StudioServer(uvicorn.Server):
         """
         self._launcher = Path(tempfile.mkdtemp(prefix="bylaw-studio-"))  # of mode 700
         page = self._launcher / "open.html"
-        address = html.escape(self.url)
-        with os.fdopen(os.open(page, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(_LAUNCHER.format(address=address))
+        page.touch(0o600)
+        page.write_text(_LAUNCHER.format(address=html.escape(self.door.url)))
         webbrowser.open(page.as_uri())
 
     def serve_here(self) -> None:
@@ -337,15 +319,3 @@ class StudioServer(uvicorn.Server):
         self.workers.dismiss()
         if self._launcher is not None:
             shutil.rmtree(self._launcher, ignore_errors=True)
-
-
-def _listen(port: int) -> socket.socket:
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((_HOST, port))
-        listening.listen()  # requests before the server runs wait
-    except (OSError, OverflowError) as problem:
-        listening.close()
-        raise OptionError(f"port {port} cannot be used: {problem}; choose another, or 0 for any") from None
-    return listening

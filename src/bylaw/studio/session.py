@@ -14,7 +14,6 @@ import numpy as np
 
 from bylaw._base.files import format_json
 from bylaw._base.runtime import interrupting
-from bylaw._base.typing import Floats
 from bylaw._base.validation import MIN_CELL, check_min_cell
 from bylaw.errors import BylawError, InfeasibleRulesError, OptionError, RuleError
 from bylaw.fitting.frontier import frontier
@@ -49,8 +48,6 @@ from bylaw.studio.questions import (
 from bylaw.studio.saved_files import SavedFile, Source, suggest_next, write_program, write_rules
 from bylaw.view.sentences import describe_rate, write_price, write_sentence
 
-_MOST_CHECKED = 200_000  # rows up to which every answer states which rules too few of them show
-
 
 @dataclass(eq=False)
 class Session:
@@ -83,7 +80,6 @@ class Session:
         self.jobs = Jobs()
         self._busy = threading.Lock()  # one solve at a time: each uses all cores
         self._solvers: dict[View, WarmFullBatch] = {v: WarmFullBatch() for v in ("predicted", "observed")}
-        self._seen: dict[View, ObservedRows] = {}
         self._kept: dict[str, tuple[Any, Any]] = {}
 
     @property
@@ -153,13 +149,11 @@ class Session:
         for names, known, what in (
             (problem.references, evidence.references, "earlier model"),
             (problem.arrays, evidence.costs, "cost"),
+            (problem.attributes, evidence.group_values, "group column"),
         ):
             for name in names:
                 if name not in known:
                     raise RuleError(f"there is no {what} {name!r} among {list(known)}")
-        for name in problem.attributes:
-            if name not in evidence.group_values:
-                raise RuleError(f"there is no group column {name!r} among {list(evidence.group_values)}")
 
     def answer(self, content: Mapping[str, Any]) -> dict[str, Any]:
         """Solve what a page asks and return what it draws; older questions of its tab are cancelled."""
@@ -168,8 +162,15 @@ class Session:
             try:
                 job.check()
                 question = Question.read(content, self.observable)
-                with job.hold(self._busy), interrupting(job.advance):
-                    answer = self._answer(question, job)
+                with job.hold(self._busy), interrupting(job.advance), _catch_warnings() as caught:
+                    try:
+                        policy = self.solve(question, job)
+                    except InfeasibleRulesError as conflict:
+                        answer = self._explain(conflict.diagnosis, question)
+                    else:
+                        job.check()
+                        warned = [describe(message) for message in caught]
+                        answer = {"status": "solved", **self._draw(policy, question), "warnings": warned}
             except CancelledError:
                 answer = {"status": "cancelled"}
             except BylawError as refused:
@@ -185,9 +186,36 @@ class Session:
             if type(place) is not int or place not in question.places:
                 raise OptionError("rule must be the place of a rule that is on")
             problem = self.state(question)
+            statement = problem.rules[question.places.index(place)]
+            slider = describe_level(statement)
             cost = picture.describe_cost(problem.minimize, problem.kind)
+            answer = {"number": number, "rule": place, "cost": cost, "now": slider["level"]}
+            if slider["level"] is None:
+                raise OptionError(f"{statement} has no single level")
+            levels = np.unique([*np.linspace(slider["lowest"], slider["highest"], 13), slider["level"]])
+            # `frontier` takes fewer options than `solve`.
+            options = {k: v for k, v in self.solving.items() if k in ("beta", "margin", "calibrate")}
             with job.hold(self._busy), interrupting(job.advance):
-                return {"number": number, "rule": place, "cost": cost, **self._trace(question, place, job)}
+                try:
+                    with warnings.catch_warnings():  # levels at which observed rates violate rules are marked
+                        warnings.simplefilter("ignore")
+                        rows = self._choose_rows(question.view)
+                        path = frontier(problem, rows, {statement: levels}, callback=job.watch, **options)
+                except InfeasibleRulesError:
+                    curve: dict[str, Any] = {name: [] for name in ("levels", "costs", "prices", "missed")}
+                    return {**answer, **curve, "free": None, "conflicts": levels.tolist()}
+                free = self._measure_without(question, place)
+        solved = np.array([status is not Status.INFEASIBLE for status in path.status])
+        missed = np.array([status is Status.MISSED for status in path.status])
+        return {
+            **answer,
+            "levels": path.levels[solved, 0].tolist(),
+            "costs": path.cost[solved].tolist(),
+            "prices": path.prices[solved, 0].tolist(),
+            "missed": missed[solved].tolist(),
+            "free": free,
+            "conflicts": path.levels[~solved, 0].tolist(),
+        }
 
     def save(self, content: Mapping[str, Any]) -> SavedFile:
         """Return a file to download: the rules, the policy, a report, or a program."""
@@ -206,21 +234,16 @@ class Session:
         tab, number = read_place({"tab": "", "number": 0, **content})
         # A file is made while other questions are solved, which do not wait for it.
         with self.jobs.run(tab, "save", number) as job, interrupting(job.advance):
-            policy = self._solve_afresh(problem, observed, job)
+            rows = self._choose_rows("observed" if observed else "predicted")
+            policy = solve(problem, rows, callback=job.watch, **self.solving)  # without warm starts
+            if self.source is not None:
+                columns = self.source.columns.to_dict()
+                card = replace(policy.card, source=self.source.name, columns=columns)
+                policy = replace(policy, card=card)
             if kind == "policy":
                 return SavedFile("policy.json", format_json(to_dict(policy)), "application/json")
-            rows = self._choose_rows("observed" if observed else "predicted")
             page = report(policy, rows, title=self.title, min_cell=self.min_cell)
             return SavedFile("report.html", page.html, "text/html")
-
-    def _solve_afresh(self, problem: Problem, observed: bool, job: Job) -> Policy:
-        """Solve without warm starts, and note the table and its columns on the card of the policy."""
-        rows = self._choose_rows("observed" if observed else "predicted")
-        policy = solve(problem, rows, callback=job.watch, **self.solving)
-        if self.source is None:
-            return policy
-        columns = self.source.columns.to_dict()
-        return replace(policy, card=replace(policy.card, source=self.source.name, columns=columns))
 
     def _choose_rows(self, view: View) -> Evidence:
         """Return the rows, with what was observed of them only if it counts."""
@@ -228,28 +251,10 @@ class Session:
 
     def solve(self, question: Question, job: Job | None = None) -> Policy:
         """Return the policy of a problem."""
-        problem, rows = self.state(question), self._choose_rows("predicted")
-        small = len(rows) <= _MOST_CHECKED or bool(self.solving.get("margin"))
-        if question.view == "observed" and (small or self._is_affected(problem)):
-            rows = self.evidence
+        problem, rows = self.state(question), self._choose_rows(question.view)
         callback = None if job is None else job.watch
         solver = self._solvers[question.view]
         return solve(problem, rows, solver=solver, callback=callback, **self.solving)
-
-    def _is_affected(self, problem: Problem) -> bool:
-        """Return whether some rule, or the worst group, is about what was observed.
-
-        Otherwise the policy is the one without labels and groups, which takes less time on many rows.
-        """
-        seen, evidence = self._observe("observed").observed, self.evidence
-        space = problem.action_space(evidence.classes, evidence.options)
-        if problem.of_worst_group or not problem.minimize.is_linear:
-            return bool(seen)
-        rules = problem.expand(evidence.classes, evidence.group_values, space.options)
-        atoms = {atom for found in rules for atom in found.rule.atoms()}
-        named = {name for atom in atoms for name, _ in atom.conditions}
-        named |= {LABEL for atom in atoms if atom.needs_label(space)}
-        return not seen.isdisjoint(named)
 
     def state(self, question: Question) -> Problem:
         """Return the problem that a page states."""
@@ -260,32 +265,24 @@ class Session:
         own = self.problem
         return Problem(minimize, rules, own.classes, own.decisions, own.reject)
 
-    def _answer(self, question: Question, job: Job) -> dict[str, Any]:
-        with _catch_warnings() as caught:
-            try:
-                policy = self.solve(question, job)
-            except InfeasibleRulesError as conflict:
-                return self._explain(conflict.diagnosis, question)
-        job.check()
-        warned = [describe(message) for message in caught]
-        return {"status": "solved", **self._draw(policy, question), "conflict": None, "warnings": warned}
-
     def _draw(self, policy: Policy, question: Question) -> dict[str, Any]:
         rows, observed = self._make_rows(policy, question.view), question.view == "observed"
         named = tuple(list_partitions(policy.problem, rows.seen))
-
-        def make_table() -> picture.GroupTable:
-            partitions = [make_partition(rows.seen, attributes, self.min_cell) for attributes in named]
-            return picture.GroupTable.make(partitions, rows)
-
-        table = self._recall("table", (named, question.view), make_table)
-        key = (table, id(rows.model), rows.seen)
-        model = self._recall("model", key, partial(picture.measure_model, table, rows))
-        excesses = self._solvers[question.view].take_excesses(policy.solution.multipliers)
-        excesses = {} if policy.deterministic else excesses  # those are of randomized decisions
+        table = self._recall(
+            "table",
+            (named, question.view),
+            lambda: picture.GroupTable.make(
+                [make_partition(rows.seen, n, self.min_cell) for n in named], rows
+            ),
+        )
+        model = self._recall(
+            "model",
+            (table, id(rows.model), rows.seen),
+            lambda: (table.average(rows.model), picture.measure_mistakes(rows.model, table, rows)),
+        )
         rules: list[Any] = [None] * len(question.rules)
         cost, minimize = picture.draw_cost(rows), policy.problem.minimize
-        drawn_rules = picture.draw_rules(rows, observed, excesses)
+        drawn_rules = picture.draw_rules(rows, observed)
         for place, drawn, statement in zip(question.places, drawn_rules, policy.problem.rules, strict=True):
             rules[place] = drawn
             if drawn["undefined"]:  # its price does not state its cost
@@ -300,6 +297,7 @@ class Session:
             **picture.draw_groups(table, model, rows, observed),
             "random": rows.compute_randomness(),
             "intervals": picture.INTERVAL if observed else None,
+            "conflict": None,
         }
 
     def _explain(self, diagnosis: Diagnosis, question: Question) -> dict[str, Any]:
@@ -312,51 +310,18 @@ class Session:
             if str(statement) in diagnosis.relaxation:
                 relaxations.append(relax(place, statement, diagnosis))
         space = problem.action_space(self.evidence.classes, self.evidence.options)
-        unknown = dict.fromkeys(("cost", "changed", "random", "intervals"))
         return {
-            **unknown,
+            **dict.fromkeys(("cost", "changed", "random", "intervals")),
+            **{name: [] for name in ("partitions", "flows", "changed_by_group", "warnings")},
             "status": "conflict",
             "rules": rules,
             "kind": space.kind,
             "actions": list(space.actions),
-            "partitions": [],
-            "flows": [],
-            "changed_by_group": [],
             "conflict": {
                 "words": str(diagnosis),
                 "rules": [{"text": name, "reach": diagnosis.least[name]} for name in diagnosis.conflict],
                 "relaxations": relaxations,
             },
-            "warnings": [],
-        }
-
-    def _trace(self, question: Question, place: int, job: Job) -> dict[str, Any]:
-        problem = self.state(question)
-        statement = problem.rules[question.places.index(place)]
-        slider = describe_level(statement)
-        if slider["level"] is None:
-            raise OptionError(f"{statement} has no single level")
-        levels = np.unique([*np.linspace(slider["lowest"], slider["highest"], 13), slider["level"]])
-        # `frontier` takes fewer options than `solve`.
-        options = {k: v for k, v in self.solving.items() if k in ("beta", "margin", "calibrate")}
-        try:
-            with warnings.catch_warnings():  # levels at which rules are missed as observed are marked
-                warnings.simplefilter("ignore")
-                rows = self._choose_rows(question.view)
-                path = frontier(problem, rows, {statement: levels}, callback=job.watch, **options)
-        except InfeasibleRulesError:
-            curve: dict[str, Any] = {name: [] for name in ("levels", "costs", "prices", "missed")}
-            return {**curve, "free": None, "conflicts": levels.tolist(), "now": slider["level"]}
-        solved = np.array([status is not Status.INFEASIBLE for status in path.status])
-        missed = np.array([status is Status.MISSED for status in path.status])
-        return {
-            "levels": path.levels[solved, 0].tolist(),
-            "costs": path.cost[solved].tolist(),
-            "prices": path.prices[solved, 0].tolist(),
-            "missed": missed[solved].tolist(),
-            "free": self._measure_without(question, place),
-            "conflicts": path.levels[~solved, 0].tolist(),
-            "now": slider["level"],
         }
 
     def _measure_without(self, question: Question, place: int) -> float | None:
@@ -377,6 +342,7 @@ class Session:
         seen = observe(evidence) if computed else self._observe(view)
         stated = policy.problem.minimize, policy.action_space
         decide = partial(decide_as_model, policy.problem, evidence, policy.frequencies)
+        decide_freely = partial(solve_without_rules, policy, self._choose_rows(view))
         return ReportRows(
             policy=policy,
             evidence=evidence,
@@ -384,14 +350,12 @@ class Session:
             held_out=False,
             fitted=True,
             model=self._recall("decisions", stated, decide),
-            without_rules=self._decide_without_rules(policy, view, stated),
+            without_rules=self._recall("without rules", (stated, view), decide_freely)
+            if policy.problem.rules
+            else decide_freely(),
             probabilities=policy.probabilities(evidence),
             min_cell=self.min_cell,
         )
-
-    def _decide_without_rules(self, policy: Policy, view: View, stated: Any) -> Floats | None:
-        decide = partial(solve_without_rules, policy, self._choose_rows(view))
-        return self._recall("without rules", (stated, view), decide) if policy.problem.rules else decide()
 
     def _recall(self, what: str, key: Any, make: Callable[[], Any]) -> Any:
         """Return what does not depend on levels from the last answer, or make it."""
@@ -400,9 +364,7 @@ class Session:
         return self._kept[what][1]
 
     def _observe(self, view: View) -> ObservedRows:
-        if view not in self._seen:
-            self._seen[view] = observe(self._choose_rows(view))
-        return self._seen[view]
+        return self._recall(f"observed rows, {view}", None, lambda: observe(self._choose_rows(view)))
 
 
 def describe(problem: object) -> str:

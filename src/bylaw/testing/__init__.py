@@ -1,7 +1,6 @@
 """Tests of rules on rows: audits, certificates and monitors. No solver is needed."""
 
 from bylaw.testing._audit import RANDOM, Audit, audit, compute_random_share, warn_of_copies
-from bylaw.testing._audit_formatting import VERDICT_TONES, describe_cost, describe_need
 from bylaw.testing._comparison import Comparison, compare_policies
 from bylaw.testing._confidence_bounds import METHODS
 from bylaw.testing._costs import (
@@ -16,6 +15,16 @@ from bylaw.testing._costs import (
     list_costs,
     measure_referred,
 )
+from bylaw.testing._formatting import (
+    VERDICT_TONES,
+    WATCH_TONES,
+    describe_cost,
+    describe_need,
+    format_headline,
+    format_interval,
+    format_terms,
+    sort_rules,
+)
 from bylaw.testing._hypotheses import (
     MOST_ROWS,
     NEVER,
@@ -26,13 +35,6 @@ from bylaw.testing._hypotheses import (
     check_weight,
 )
 from bylaw.testing._monitor import Monitor
-from bylaw.testing._monitor_formatting import (
-    WATCH_TONES,
-    format_headline,
-    format_interval,
-    format_terms,
-    sort_rules,
-)
 from bylaw.testing._reliability import (
     CLOSE,
     NOTABLE,
@@ -42,7 +44,6 @@ from bylaw.testing._reliability import (
     choose_shown_lines,
     compute_reliability,
 )
-from bylaw.testing._rule_watch import RuleWatch, Watch
 from bylaw.testing._verdicts import (
     TOLERANCE,
     RuleAudit,
@@ -54,6 +55,7 @@ from bylaw.testing._verdicts import (
     judge_estimate,
     list_hidden_rules,
 )
+from bylaw.testing._watched_rule import RuleWatch, Watch
 
 __all__ = [
     "CLOSE",

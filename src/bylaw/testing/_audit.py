@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
@@ -18,19 +18,18 @@ from bylaw._base.validation import MIN_CELL, check_fraction, check_min_cell
 from bylaw.engines.scan import Scan, attach_observed, read_rows
 from bylaw.errors import EvidenceError, GuaranteeWarning, OptionError, Remedy
 from bylaw.language.action_space import ActionSpace
-from bylaw.language.expressions import LABEL, Objective, Rule, Worst, format_conditions
+from bylaw.language.expressions import LABEL, Worst, format_conditions
 from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
 from bylaw.policy.policy import Policy, compute_probabilities
-from bylaw.policy.provenance import Look
-from bylaw.policy.recognition import Fingerprint, hash_evidence, shares_rows
+from bylaw.policy.provenance import Fingerprint, Look, hash_evidence, shares_rows
 from bylaw.program.row_rates import compute_group_rates, warn_of_missing_groups
 from bylaw.rows.arrays import check_alignment, make_frame
 from bylaw.rows.evidence import KNOWN, Evidence, Limits, RowData, encode_values
 from bylaw.rows.outcomes import ObservedRows, observe
-from bylaw.testing._audit_formatting import make_audit_card
 from bylaw.testing._confidence_bounds import METHODS
 from bylaw.testing._costs import Costs, add_changes, compare_costs, is_observed, list_costs
+from bylaw.testing._formatting import make_audit_card
 from bylaw.testing._hypotheses import DecidedRows, check_limits, check_weight
 from bylaw.testing._reliability import Reliability, choose_shown_lines, compute_reliability
 from bylaw.testing._verdicts import (
@@ -93,7 +92,7 @@ class Audit:
         the number of rows from which text, HTML and `to_dict` show numbers of a group.
     hidden : frozenset of str
         the single rules and groups that are about smaller ones, or beside one. Their numbers are in `rules`
-        and `to_frame`, for whoever has the rows anyway.
+        and `to_frame`, which are for readers who have the rows anyway.
     calibrated : bool
         whether the fit calibrated the probabilities, or compared ways to do so and found none better.
     cost_without_rules : float
@@ -161,7 +160,7 @@ class Audit:
         if not (self.rules and self.certificate) or worst is Verdict.VIOLATED:
             return worst
         p_values = [rule.p_value for rule in self.rules]
-        passed = all(p <= 1 - self.confidence for p in p_values)  # nan is no pass
+        passed = all(p <= 1 - self.confidence for p in p_values)  # nan does not pass
         return Verdict.CERTIFIED if passed else Verdict.UNDECIDED
 
     def to_frame(self, like: Any = None) -> Any:
@@ -180,7 +179,7 @@ class Audit:
         return make_frame({**columns, "verdict": [str(rule.verdict) for rule in self.rules]}, like)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON; unknown numbers are None, and so are those about small groups."""
+        """Return plain values for JSON; unknown numbers and those about small groups become None."""
         left_out, shown = ("rules", "reliability", "hidden"), self.shown
         fields = {name: value for name, value in vars(self).items() if name not in left_out}
         rules = [
@@ -188,7 +187,7 @@ class Audit:
             for rule in shown.rules
         ]
         lines = [line._asdict() for line in shown.reliability]
-        fields["seen_rows"], fields["group_rates"] = dict(self.seen_rows), dict(shown.group_rates)
+        fields["group_rates"] = shown.group_rates
         return to_plain({"verdict": str(self.verdict), **fields, "rules": rules, "reliability": lines})
 
     def __repr__(self) -> str:
@@ -247,10 +246,10 @@ def audit(
         more rows without labels, which narrow the bounds of rules that refer to labels
         (prediction-powered inference).
     outcomes : dict, optional
-        {name: array of shape (n_rows, n_actions)}: what the costs in `custom(name)` turned out to be. Those
-        of the evidence are predictions: without outcomes, a rule on them is not judged, and its estimate is
-        the predicted rate. "known" in place of an array states that a cost does not depend on what turns
-        out, as in a price list. Rows that lack a value (NaN) are left out for the rules that refer to
+        {name: array of shape (n_rows, n_actions)}: the observed costs in `custom(name)`. Those of
+        the evidence are predictions: without outcomes, a rule on them is not judged, and its estimate is
+        the predicted rate. "known" in place of an array states that a cost does not depend on outcomes,
+        as in a price list. Rows that lack a value (NaN) are left out for the rules that refer to
         it. With `decisions`, only those of the decisions that were taken are needed; the costs of your model
         and without rules are not known then (nan).
     limits : dict, optional
@@ -300,66 +299,71 @@ def audit(
     >>> str(audit(policy, fitted, fitted_rows="estimate").verdict)
     'estimated to hold'
     """
-    delta, min_cell = 1 - _check_options(policy, confidence, method), check_min_cell(min_cell)
-    evidence = _read_evidence(
-        policy,
-        attach_observed(
-            evidence,
-            labels=labels,
-            groups=groups,
-            propensity_weights=propensity_weights,
-            outcomes=outcomes,
-            limits=limits,
-            largest_weight=largest_weight,
-        ),
+    if not isinstance(policy, Policy):
+        raise OptionError(
+            f"audit() takes a Policy and then Evidence, not {type(policy).__name__} first; a classifier is "
+            "audited by its own method, classifier.audit(X, y)"
+        )
+    if method not in METHODS:
+        raise OptionError(f"method must be one of {list(METHODS)}, got {method!r}")
+    delta, min_cell = 1 - check_fraction(confidence, "confidence"), check_min_cell(min_cell)
+    rows = attach_observed(
+        evidence,
+        labels=labels,
+        groups=groups,
+        propensity_weights=propensity_weights,
+        outcomes=outcomes,
+        limits=limits,
+        largest_weight=largest_weight,
     )
-    hashed, certificate = _check_held_out(policy, [evidence, unlabelled], fitted_rows)
-    evidence, space = policy.feature_map.admit(policy.calibrate(evidence)), policy.action_space
-    limits, outcomes = add_changes(evidence.costs, evidence.limits, evidence.outcomes)
-    evidence = evidence.with_columns(limits=limits, outcomes=outcomes)
-    check_alignment({"decisions": decisions}, evidence.index)
-    taken = None if decisions is None else encode_decisions(decisions, space, evidence)
-    seen = observe(evidence, taken)
-    rows = DecidedRows(
-        seen,
-        policy.probabilities(evidence) if taken is None else taken,
-        space,
-        labelled=LABEL in seen.observed,
-        unlabelled=_sample_unlabelled(policy, unlabelled, decisions),
-        limits=check_limits(evidence.limits, seen),
-        largest_weight=check_weight(evidence.largest_weight, evidence),
-        estimated=not certificate,
-    )
-    if taken is not None:
-        refuse_impossible_decisions(policy, evidence, taken)
-    stated = _list_rules(policy, seen, rules)
-    _check_outcomes(evidence.outcomes, stated, policy.problem.minimize, evidence)
+    # Of scanned rows, groups have the values that the policy knows.
+    known = {name: attribute.values for name, attribute in policy.feature_map.attributes.items()}
+    evidence = read_rows(rows, known)
+    evidence, seen, decided, hashed = _decide_rows(policy, evidence, unlabelled, decisions, fitted_rows)
+    certificate, problem, space = not decided.estimated, policy.problem, policy.action_space
+    if rules is not None:
+        problem = Problem(problem.minimize, rules, None, space.decisions, space.reject)
+    expanded = problem.expand(seen.classes, seen.group_values, space.options)
+    stated, minimize = [found.rule for found in expanded], problem.minimize
+    rates = (minimize, *(rule.excess for rule in stated))
+    named = {*evidence.costs, *(name for rate in rates for name in list_costs(rate))}
+    if unknown := [name for name in evidence.outcomes or () if name not in named]:
+        raise OptionError(
+            f"outcomes[{unknown[0]!r}]: no rule refers to custom({unknown[0]!r}); there are {sorted(named)}"
+        )
     if certificate:
-        found = judge_rules(stated, rows, method, delta)
+        found = judge_rules(stated, decided, method, delta)
     else:
-        found = [estimate_rule(rule, rows, policy) for rule in stated]
-    minimize = policy.problem.minimize
-    groups_compared = (
-        minimize.list_groups(seen.classes, seen.group_values) if isinstance(minimize, Worst) else ()
-    )
-    costs = compare_costs(policy, seen, probabilities=rows.probabilities)
-    lost = taken is not None and _has_gaps(evidence.outcomes, policy.problem.minimize)
+        found = [estimate_rule(rule, decided, policy) for rule in stated]
+    groups_compared, group_rates = (), {}
+    if isinstance(minimize, Worst):
+        groups_compared = minimize.list_groups(seen.classes, seen.group_values)
+        measured = compute_group_rates(minimize, seen, decided.probabilities, space)
+        warn_of_missing_groups(minimize, measured, policy.feature_map)
+        group_rates = {format_conditions(group): rate for group, rate in measured.items()}
+    costs = compare_costs(policy, seen, probabilities=decided.probabilities)
+    # With outcomes of the decisions that were taken alone, it is not known what others would have cost.
+    read = [evidence.outcomes.get(name, KNOWN) for name in list_costs(minimize)]
+    lost = decisions is not None and any(not isinstance(cost, str) and np.isnan(cost).any() for cost in read)
+    rejected, reject = math.nan, space.reject_position
+    if reject is not None:
+        rejected = float(np.average(decided.probabilities[:, reject], weights=seen.weights))
     result = Audit(
         rules=tuple(found),
         confidence=confidence,
         method=method,
         certificate=certificate,
         rows=len(evidence),
-        objective=str(policy.problem.minimize),
-        cost_before=math.nan if lost else costs.model,  # what other decisions would have cost
+        objective=str(minimize),
+        cost_before=math.nan if lost else costs.model,
         cost_after=costs.policy,
-        cost_observed=is_observed(policy.problem.minimize, seen, space),
-        rejected=_compute_rejected_share(rows.probabilities, space, seen),
-        random=compute_random_share(rows.probabilities, space, seen),
+        cost_observed=is_observed(minimize, seen, space),
+        rejected=rejected,
+        random=compute_random_share(decided.probabilities, space, seen),
         reliability=compute_reliability(evidence, seen, LABEL in seen.observed),
         seen_rows={name: int(shown.sum()) for name, shown in seen.seen.items()},
         seen_at_random=evidence.propensity_weights is None,
-        group_rates=_measure_groups(policy, seen, rows.probabilities),
+        group_rates=group_rates,
         min_cell=min_cell,
         hidden=list_hidden_rules(stated, seen, min_cell, groups_compared),
         calibrated=policy.calibration is not None or policy.card.options.get("calibrate", "none") != "none",
@@ -368,51 +372,60 @@ def audit(
     if not certificate:
         return result
     warn_of_copies(hashed)
-    columns = (
-        evidence.labels,
-        evidence.true_groups or None,
-        evidence.propensity_weights,
-        unlabelled,
-        decisions,
-    )
-    given = [column is not None for column in columns]
-    question = name_question(stated, given, confidence, method, limits, evidence.largest_weight)
+    columns = evidence.labels, evidence.true_groups or None, evidence.propensity_weights
+    given = [column is not None for column in (*columns, unlabelled, decisions)]
+    options = confidence, method, evidence.limits, evidence.largest_weight
+    question = [sorted(map(str, stated)), given, *options]
     return replace(result, looks=record_look(policy, hashed, result.verdict, question, confidence))
 
 
-def _read_evidence(policy: Policy, rows: Evidence | Scan) -> Evidence:
-    """Return the rows in memory; of scanned rows, groups have the values that the policy knows."""
-    known = {name: attribute.values for name, attribute in policy.feature_map.attributes.items()}
-    return read_rows(rows, known)
+def _decide_rows(
+    policy: Policy, evidence: Evidence, unlabelled: Evidence | None, decisions: Any, fitted_rows: str
+) -> tuple[Evidence, ObservedRows, DecidedRows, Fingerprint]:
+    """Return the calibrated rows, as observed and with their decisions, and their fingerprint.
 
-
-def _check_options(policy: Any, confidence: float, method: str) -> float:
-    """Return the confidence; raise if an option is not valid."""
-    if not isinstance(policy, Policy):
-        raise OptionError(
-            f"audit() takes a Policy and then Evidence, not {type(policy).__name__} first; a classifier is "
-            "audited by its own method, classifier.audit(X, y)"
-        )
-    if method not in METHODS:
-        raise OptionError(f"there is no method {method!r}; choose one of {list(METHODS)}")
-    return check_fraction(confidence, "confidence")
-
-
-def _check_held_out(
-    policy: Policy, parts: Sequence[Evidence | None], fitted_rows: str
-) -> tuple[Fingerprint, bool]:
-    """Return the fingerprint of the first rows, and whether no rows had a part in choosing the policy."""
+    They are marked as `estimated` if rows had a part in choosing the policy.
+    """
     if fitted_rows not in ("refuse", "estimate"):
         raise OptionError(f"fitted_rows must be 'refuse' or 'estimate', not {fitted_rows!r}")
-    hashed = [hash_evidence(policy.feature_map, policy.calibrate(part)) for part in parts if part is not None]
-    if not any(shares_rows(part, policy.fingerprints) for part in hashed):
-        return hashed[0], True
-    if fitted_rows == "refuse":
+    parts = [evidence] if unlabelled is None else [evidence, unlabelled]
+    calibrated = [policy.calibrate(part) for part in parts]
+    hashed = [hash_evidence(policy.feature_map, part) for part in calibrated]
+    estimated = any(shares_rows(part, policy.fingerprints) for part in hashed)
+    if estimated and fitted_rows == "refuse":
         raise EvidenceError(
             "these are rows on which the policy was chosen, and they cannot certify it",
             Remedy("estimate_fitted_rows"),
         )
-    return hashed[0], False
+    evidence, *more = [policy.feature_map.admit(part) for part in calibrated]
+    limits, outcomes = add_changes(evidence.costs, evidence.limits, evidence.outcomes)
+    evidence = evidence.with_columns(limits=limits, outcomes=outcomes)
+    check_alignment({"decisions": decisions}, evidence.index)
+    taken = None if decisions is None else encode_decisions(decisions, policy.action_space, evidence)
+    seen, companions = observe(evidence, taken), None
+    for part in more:
+        if taken is not None:
+            raise OptionError(
+                "unlabelled rows are decided by the policy: leave out decisions= or unlabelled="
+            )
+        if part.weights is not None:
+            raise EvidenceError(
+                "unlabelled rows take no weights: sample them as the labelled ones were sampled"
+            )
+        companions = DecidedRows(part, policy.probabilities(part), policy.action_space, labelled=False)
+    rows = DecidedRows(
+        seen,
+        policy.probabilities(evidence) if taken is None else taken,
+        policy.action_space,
+        labelled=LABEL in seen.observed,
+        unlabelled=companions,
+        limits=check_limits(evidence.limits, seen),
+        largest_weight=check_weight(evidence.largest_weight, evidence),
+        estimated=estimated,
+    )
+    if taken is not None:
+        refuse_impossible_decisions(policy, evidence, taken)
+    return evidence, seen, rows, hashed[0]
 
 
 def encode_decisions(taken: Any, space: ActionSpace, evidence: Evidence) -> Floats:
@@ -448,79 +461,28 @@ def refuse_impossible_decisions(policy: Policy, evidence: Evidence, taken: Float
         )
 
 
-def _sample_unlabelled(policy: Policy, unlabelled: Evidence | None, decisions: Any) -> DecidedRows | None:
-    if unlabelled is None:
-        return None
-    if decisions is not None:
-        raise OptionError("unlabelled rows are decided by the policy: leave out decisions= or unlabelled=")
-    admitted = policy.feature_map.admit(policy.calibrate(unlabelled))
-    if admitted.weights is not None:
-        raise EvidenceError("unlabelled rows take no weights: sample them as the labelled ones were sampled")
-    return DecidedRows(admitted, policy.probabilities(admitted), policy.action_space, labelled=False)
-
-
-def _list_rules(policy: Policy, seen: ObservedRows, rules: Any) -> list[Rule]:
-    """Return the policy's own single rules, or others."""
-    problem, space = policy.problem, policy.action_space
-    if rules is not None:
-        problem = Problem(problem.minimize, rules, None, space.decisions, space.reject)
-    return [found.rule for found in problem.expand(seen.classes, seen.group_values, space.options)]
-
-
-def _check_outcomes(outcomes: Any, rules: Sequence[Rule], objective: Objective, evidence: Evidence) -> None:
-    """Raise if `outcomes` names a cost that no rule uses."""
-    rates = (objective, *(rule.excess for rule in rules))
-    known = {*evidence.costs, *(name for rate in rates for name in list_costs(rate))}
-    if unknown := [name for name in outcomes or () if name not in known]:
-        raise OptionError(
-            f"outcomes[{unknown[0]!r}]: no rule refers to custom({unknown[0]!r}); there are {sorted(known)}"
-        )
-
-
-def _measure_groups(policy: Policy, rows: ObservedRows, probabilities: Floats) -> dict[str, float]:
-    """Compute the rate of each group if the worst is minimized, and warn of groups without rows."""
-    objective = policy.problem.minimize
-    if not isinstance(objective, Worst):
-        return {}
-    rates = compute_group_rates(objective, rows, probabilities, policy.action_space)
-    warn_of_missing_groups(objective, rates, policy.feature_map)
-    return {format_conditions(group): rate for group, rate in rates.items()}
-
-
-def _has_gaps(outcomes: Mapping[str, Floats | str], rate: Objective) -> bool:
-    """Return whether a rate reads outcomes of which some are missing."""
-    arrays = [cost for name in list_costs(rate) if not isinstance(cost := outcomes.get(name, KNOWN), str)]
-    return any(np.isnan(cost).any() for cost in arrays)
-
-
-def _compute_rejected_share(probabilities: Floats, space: ActionSpace, seen: RowData) -> float:
-    place = space.reject_position
-    return math.nan if place is None else float(np.average(probabilities[:, place], weights=seen.weights))
-
-
 def compute_random_share(probabilities: Floats, space: ActionSpace, rows: RowData) -> float:
     """Return the weighted share of rows whose likeliest decision has a probability below `RANDOM`."""
     return float(np.average(space.decision_confidence(probabilities) < RANDOM, weights=rows.weights))
 
 
-def name_question(rules: Iterable[Any], *options: Any) -> str:
-    """Return a short hash of the rules and options of an audit."""
-    stated = [sorted(map(str, rules)), *options]
-    return hashlib.sha256(json.dumps(stated, sort_keys=True, default=str).encode()).hexdigest()[:16]
-
-
-def record_look(policy: Policy, rows: Fingerprint, verdict: Verdict, question: str, confidence: float) -> int:
+def record_look(
+    policy: Policy, rows: Fingerprint, verdict: Verdict, question: list[Any], confidence: float
+) -> int:
     """Note on the policy's card that these rows judged it, and return the number of looks so far.
 
-    The same rows with the same question and verdict are the same look; a further one warns. The error
-    probability of an audit is that of one look: repeated looks as rows arrive, or until a verdict pleases,
-    certify falsely more often.
+    The same rows with the same question (rules and options) and verdict are the same look; a further one
+    warns. The error probability of an audit is that of one look: repeated looks as rows arrive, or until a
+    verdict pleases, certify falsely more often.
     """
-    looks, new = policy.card.looks, Look.now(str(verdict), question, rows)
-    if any(_is_same(new, look) for look in looks):
-        return len(looks)
+    asked = hashlib.sha256(json.dumps(question, sort_keys=True, default=str).encode()).hexdigest()[:16]
+    looks, new = policy.card.looks, Look.now(str(verdict), asked, rows)
+    for look in looks:
+        same_question = (look.question, look.verdict) == (new.question, new.verdict)
+        if same_question and new.fingerprint.digests and look.fingerprint == new.fingerprint:
+            return len(looks)
     seen = any(shares_rows(rows, (look.fingerprint,)) for look in looks)
-    looks.add(new)
+    looks.append(new)
     if len(looks) > 1:
         which = ", on rows of which some were in an earlier look" if seen else ""
         planned = f"{1 - (1 - confidence) / len(looks):.6g}"
@@ -546,9 +508,3 @@ def warn_of_copies(rows: Fingerprint) -> None:
             ),
             stacklevel=find_stack_level(),
         )
-
-
-def _is_same(new: Look, look: Look) -> bool:
-    """Return whether two looks had the same rows in any order, the same question and the same verdict."""
-    asked = (look.question, look.verdict) == (new.question, new.verdict)
-    return asked and bool(new.fingerprint.digests) and look.fingerprint == new.fingerprint

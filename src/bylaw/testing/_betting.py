@@ -41,7 +41,6 @@ from scipy.optimize import brentq
 from scipy.special import bdtr, ndtri, rel_entr
 
 from bylaw._base.typing import Floats
-from bylaw.testing._samples import Sample
 
 MOST_EVENTS = 6  # of one test: each but the first has two corners
 _SPENT = 0.02  # share of the error probability that is spent on the intervals of nuisances
@@ -54,32 +53,38 @@ _MOST_VALUES = 2**21  # of tests that are computed together
 _TINY = 1e-300
 
 
-class _Blocks:
-    """Rows in blocks of constant stakes, except the first `n_counted` rows.
+@dataclass(frozen=True)
+class Sample:
+    """Independent rows, some of which are in an event; the mean is sum(amounts) / sum(sizes)."""
 
-    Columns are [a_1 .. a_E, y_1 .. y_E] with y_e = a_e z_e and, with predictions, the differences of the same
-    columns.
-    """
+    sizes: Floats  # (n_rows,): weights of at most one; zero outside the event
+    amounts: Floats  # (n_rows,): size times value
+    lowest: float  # of values
+    highest: float
+    # Sizes and amounts that were predicted for rows, less those for their companions: these have mean zero.
+    differences: tuple[Floats, Floats] | None = None
 
-    def __init__(self, columns: Floats, n_counted: int) -> None:
-        self.n_rows = len(columns)
-        counted, columns = columns[:n_counted], columns[n_counted:]
-        n, width = columns.shape
-        self.bundle = math.ceil(n / _MOST_BETS)  # rows that are one bet
-        size = self.bundle * math.ceil(math.ceil(n / self.bundle) / _BLOCKS)
-        n_blocks = math.ceil(n / size)
-        padded = np.zeros((n_blocks * size, width))
-        padded[:n] = columns
-        blocks = padded.reshape(n_blocks, size, width)
-        self.products = blocks.transpose(0, 2, 1) @ blocks  # (n_blocks, n_columns, n_columns)
-        bundles = blocks.reshape(n_blocks, -1, self.bundle, width)
-        self.bets = bundles.sum(axis=2)  # (n_blocks, n_bets, n_columns)
-        self.sums = self.bets.sum(axis=1)  # (n_blocks, n_columns)
-        self.rows_before = n_counted + np.arange(n_blocks)[:, None] * size
-        self.sums_before = counted.sum(axis=0) + np.cumsum(self.sums, axis=0) - self.sums
-        self.products_before = counted.T @ counted + np.cumsum(self.products, axis=0) - self.products
-        self.total_sums = self.sums_before[-1] + self.sums[-1]
-        self.total_products = self.products_before[-1] + self.products[-1]
+    @property
+    def mean(self) -> float:
+        """Mean of the values; nan without rows."""
+        total = float(self.sizes.sum())
+        return float(self.amounts.sum()) / total if total else math.nan
+
+    def take(self, order: NDArray[np.intp]) -> Sample:
+        """Return the rows in another order."""
+        differences = self.differences and (self.differences[0][order], self.differences[1][order])
+        return Sample(self.sizes[order], self.amounts[order], self.lowest, self.highest, differences)
+
+    @property
+    def is_binary(self) -> bool:
+        """True if rows count alike and have the least value or the most, so that counts are sufficient."""
+        values = self.amounts[self.sizes > 0]
+        alike = self.differences is None and bool(np.isin(self.sizes, (0.0, 1.0)).all())
+        return alike and bool(np.isin(values, (self.lowest, self.highest)).all())
+
+    @property
+    def range(self) -> float:
+        return self.highest - self.lowest
 
 
 @dataclass(frozen=True)
@@ -102,7 +107,7 @@ class CountedRows:
 
     @classmethod
     def find(cls, table: Floats, low: float, high: float) -> CountedRows | None:
-        """Return the counted rows of a table of sizes and amounts (n_rows, 2); None if there are none.
+        """Return the counted rows of a table of sizes and amounts (n_rows, 2); None if no row is counted.
 
         At least one row is not counted.
         """
@@ -134,13 +139,13 @@ class CountedRows:
         left = [self._leave(k + step, b, heights, last) for step in (0, 1)]
         return (1 - share) * left[0] + share * left[1]
 
-    def find_p_value(self, sign: float, target: float, left: float) -> float:
-        """Return the p-value of all rows, where that of the rows that are not counted is `left`."""
-        b, heights, last = self._orient(np.array(sign), np.array(target))
-        below = np.array(np.nextafter(left, 0))  # so that of several k that leave as much, the first counts
+    def find_p_values(self, sign: Floats, target: Floats, left: Floats) -> Floats:
+        """Return p-values of all rows, (n_hypotheses,), where those of the rows not counted are `left`."""
+        b, heights, last = self._orient(sign, target)
+        below = np.nextafter(left, 0)  # so that of several k that leave as much, the first counts
         k = _invert_tail(below, lambda k: self._leave(k, b, heights, last), self.total)
         share = _place(left, *(self._leave(k + step, b, heights, last) for step in (0, 1)))
-        return float((1 - share) * _tail(k, self.total, b) + share * _tail(k + 1, self.total, b))
+        return (1 - share) * _tail(k, self.total, b) + share * _tail(k + 1, self.total, b)
 
 
 def _tail(k: Floats, n: int, b: Floats) -> Floats:
@@ -158,7 +163,7 @@ def _invert_tail(level: Floats, tail: Callable[[Floats], Floats], n: int) -> Flo
     return low
 
 
-def _place(level: Floats | float, low: Floats, high: Floats) -> Floats:
+def _place(level: Floats, low: Floats, high: Floats) -> Floats:
     """Return where a level lies between two others, from zero to one."""
     return np.clip((level - low) / np.maximum(high - low, _TINY), 0.0, 1.0)
 
@@ -173,6 +178,7 @@ class _Martingales(NamedTuple):
     bundle: int  # rows that are one bet
     goal: Floats  # (n_hypotheses,): the log-wealth that refutes
     start: Floats  # (n_hypotheses,): the log-wealth of rows that were counted before
+    certain: NDArray[np.bool_]  # (n_hypotheses,): whether it is refuted without them
 
 
 class Targets(NamedTuple):
@@ -189,19 +195,14 @@ class Targets(NamedTuple):
     @property
     def size(self) -> int:
         """Number of values in its martingales."""
-        n_blocks, _, width = self.test.blocks.bets.shape
+        n_blocks, _, width = self.test.bets.shape
         return n_blocks * len(self.target) * 2 ** (len(self.test.samples) - 1) * width
 
 
 class BettingTest:
     """Tests and bounds of the sum of the samples' means, for rows in random order.
 
-    Parameters
-    ----------
-    samples : sequence of Sample
-        of the same rows, one for each event.
-    disjoint : bool
-        no row is in two of the events.
+    There is one sample for each event, of the same rows; if the events are disjoint, no row is in two.
     """
 
     def __init__(self, samples: Sequence[Sample], disjoint: bool) -> None:
@@ -218,13 +219,33 @@ class BettingTest:
         self.predicted = all(s.differences is not None for s in self.samples)
         if self.predicted:
             differences = [s.differences for s in self.samples if s.differences is not None]
-            columns += [d.sizes for d in differences] + [d.amounts for d in differences]
+            columns += [sizes for sizes, _ in differences] + [amounts for _, amounts in differences]
         inside = reduce(np.logical_or, [column != 0 for column in columns])
         table = np.column_stack([column[inside] for column in columns])
         self.counted = None
         if len(self.samples) == 1 and not self.predicted:
             self.counted = CountedRows.find(table, self.low[0], self.high[0])
-        self.blocks = _Blocks(table, self.counted.rows if self.counted else 0)
+        # Cut the rows, except for those that are counted, into blocks of constant stakes. Columns are
+        # [a_1 .. a_E, y_1 .. y_E] with y_e = a_e z_e and, with predictions, the differences of the same.
+        self.n_rows, n_counted = len(table), self.counted.rows if self.counted else 0
+        counted, table = table[:n_counted], table[n_counted:]
+        n, width = table.shape
+        self.bundle = math.ceil(n / _MOST_BETS)  # rows that are one bet
+        size = self.bundle * math.ceil(math.ceil(n / self.bundle) / _BLOCKS)
+        n_blocks = math.ceil(n / size)
+        padded = np.zeros((n_blocks * size, width))
+        padded[:n] = table
+        rows = padded.reshape(n_blocks, size, width)
+        self.products = rows.transpose(0, 2, 1) @ rows  # (n_blocks, n_columns, n_columns)
+        self.bets = rows.reshape(n_blocks, -1, self.bundle, width).sum(
+            axis=2
+        )  # (n_blocks, n_bets, n_columns)
+        sums = self.bets.sum(axis=1)  # (n_blocks, n_columns)
+        self.rows_before = n_counted + np.arange(n_blocks)[:, None] * size
+        self.sums_before = counted.sum(axis=0) + np.cumsum(sums, axis=0) - sums
+        self.products_before = counted.T @ counted + np.cumsum(self.products, axis=0) - self.products
+        self.total_sums = self.sums_before[-1] + sums[-1]
+        self.total_products = self.products_before[-1] + self.products[-1]
 
     def p_value(self, target: float, level: float, sign: int = 1) -> float:
         """Return the p-value of the hypothesis that sign * (sum of means) is at least sign * target.
@@ -240,24 +261,16 @@ class BettingTest:
     @cached_property
     def estimate(self) -> float:
         """Sum of the observed means; with predictions, prediction-powered."""
-        total = self.blocks.total_sums
-        n = len(self.samples)
+        total, n = self.total_sums, len(self.samples)
         if not self.predicted:
             return float((total[n : 2 * n] / total[:n]).sum())
         plain = total[n : 2 * n] / total[:n]
         direction = np.concatenate([plain / total[:n], -1 / total[:n]])
-        products = self.blocks.total_products
+        products = self.total_products
         both, own = direction @ products[: 2 * n, 2 * n :] @ direction, products[2 * n :, 2 * n :]
         eta = np.clip(both / max(direction @ own @ direction, _TINY), 0.0, 1.0)
         sizes, amounts = (total[: 2 * n] - eta * total[2 * n :]).reshape(2, n)
         return float((amounts / sizes).sum())
-
-    @cached_property
-    def _standard_error(self) -> float:
-        n = len(self.samples)
-        total = self.blocks.total_sums
-        direction = np.concatenate([total[n : 2 * n] / total[:n] ** 2, -1 / total[:n]])
-        return math.sqrt(max(direction @ self.blocks.total_products[: 2 * n, : 2 * n] @ direction, 0))
 
     def convert(self, targets: Targets, log_e_values: Floats) -> Floats:
         """Convert log e-values to p-values."""
@@ -268,63 +281,29 @@ class BettingTest:
         levels = self.counted.find_levels(targets.sign, targets.target, targets.level)
         possible = np.where(levels > 0, log_e_values, 0.0)
         left = np.where(levels > 0, levels / targets.level * np.exp(-possible), 1.0)
-        exact = [
-            self.counted.find_p_value(*one)
-            for one in zip(targets.sign, targets.target, left.clip(0.0, 1.0), strict=True)
-        ]
+        exact = self.counted.find_p_values(targets.sign, targets.target, left.clip(0.0, 1.0))
         return np.where(log_e_values == math.inf, 0.0, exact)
 
     def spend(self, level: Floats) -> Floats:
         """Return the error probability that the intervals of nuisances spend."""
         return _SPENT * level if len(self.samples) > 1 else 0.0 * level
 
-    def _find_tops(self, sign: Floats) -> Floats:
+    def find_tops(self, sign: Floats) -> Floats:
+        """Return the largest sum of means, times the sign, (n_hypotheses,)."""
         return np.where(sign > 0, self.high.sum(), -self.low.sum())
 
-    def set_up(self, targets: Targets) -> tuple[_Martingales, NDArray[np.bool_]]:
-        """Return the martingales, and the hypotheses that are refuted without them."""
+    def set_up(self, targets: Targets) -> _Martingales:
+        """Return the martingales that test these hypotheses."""
         _, sign, target, level = targets
+        kappa = self._kappa[:, None, None]
         means, certain = self._split(sign, target, level)
-        top = self._find_tops(sign)
         # A rule holds at its bound, too: that it is broken is refuted there, that it holds is not.
-        impossible = np.where(sign > 0, target >= top, target > top)
-        return self._set_up(sign, target, level, means), certain | impossible
-
-    def _split(self, sign: Floats, target: Floats, level: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return means (n_hypotheses, n_corners, n_events) that add up to the target, and where none do."""
-        certain = np.zeros(len(target), dtype=bool)
-        if len(self.samples) == 1:
-            return target[:, None, None], certain
-        free_bottom, free_top = self._limit_free_mean(sign)
-        intervals = {}
-        for one in set(level.tolist()):
-            each = _SPENT * one / (len(self.samples) - 1)
-            intervals[one] = [_confine(sample, each) for sample in self.samples[1:]]
-        ends = np.array([intervals[one] for one in level.tolist()])  # (n_hypotheses, n_nuisances, 2)
-        low, high = np.where(sign[:, None, None] > 0, ends, -ends[:, :, ::-1]).transpose(2, 0, 1)
-        if len(self.samples) == 2:  # the first mean is within its limits
-            low = np.maximum(low, (target - free_top)[:, None])
-            certain = (low > high)[:, 0]
-            low, high = (np.minimum(end, (target - free_bottom)[:, None]) for end in (low, high))
-        others = np.where(self._corners, high[:, None], low[:, None])
-        first = target[:, None] - others.sum(axis=2)
-        return np.concatenate([first[:, :, None], others], axis=2), certain
-
-    def _limit_free_mean(self, sign: Floats) -> tuple[Floats, Floats]:
-        """Return the least and the most of the first mean."""
-        low, high = self.low[0], self.high[0]
-        return np.where(sign > 0, low, -high), np.where(sign > 0, high, -low)
-
-    @cached_property
-    def _corners(self) -> NDArray[np.bool_]:
-        """Whether each nuisance is at the upper end of its interval, (n_corners, n_nuisances)."""
-        return np.array(list(itertools.product((0, 1), repeat=len(self.samples) - 1)), dtype=bool)
-
-    def _set_up(self, sign: Floats, target: Floats, level: Floats, means: Floats) -> _Martingales:
-        blocks, kappa, n_guessed = self.blocks, self._kappa[:, None, None], means.shape[1]
+        top = self.find_tops(sign)
+        certain |= np.where(sign > 0, target >= top, target > top)
         # Stakes must not depend on rows to come: they follow the wealth at nuisances guessed from the rows
         # before each block. The means at the corners only determine what these stakes have won.
-        means = np.broadcast_to(means, (len(blocks.sums), *means.shape))
+        n_guessed = means.shape[1]
+        means = np.broadcast_to(means, (len(self.bets), *means.shape))
         if len(self.samples) > 1:
             means = np.concatenate([self._guess(sign, target, level), means], axis=2)
         signs = np.broadcast_to(-sign[:, None, None], means.shape)
@@ -335,17 +314,47 @@ class BettingTest:
             eta = self._regress(direction[:, :, :n_guessed])
             direction = np.concatenate([direction, -eta * direction], axis=3)
             loss = loss + eta[:, :, 0, 0] * (loss + most)
-        past = np.maximum(_square(direction[:, :, :n_guessed], blocks.products_before), 0).max(axis=2)
-        variance = (past + prior) / (blocks.rows_before + 1)
-        left = np.sqrt((blocks.n_rows - blocks.rows_before) * variance)
+        past = np.maximum(_square(direction[:, :, :n_guessed], self.products_before), 0).max(axis=2)
+        variance = (past + prior) / (self.rows_before + 1)
+        left = np.sqrt((self.n_rows - self.rows_before) * variance)
         direction = direction / loss[:, :, None, None]
-        squares = _square(direction, blocks.products)
+        squares = _square(direction, self.products)
         goal, start = -np.log(level - self.spend(level)), np.zeros(len(level))
         if self.counted is not None:
             with np.errstate(divide="ignore"):  # what was counted may refute it, or leave no chance to
                 log_left = np.log(self.counted.find_levels(sign, target, level))
             goal, start = -log_left, goal + log_left
-        return _Martingales(direction, squares, loss / left, blocks.bets, blocks.bundle, goal, start)
+        return _Martingales(direction, squares, loss / left, self.bets, self.bundle, goal, start, certain)
+
+    def _split(self, sign: Floats, target: Floats, level: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+        """Return means (n_hypotheses, n_corners, n_events) that add up to the target, and where none do."""
+        certain = np.zeros(len(target), dtype=bool)
+        if len(self.samples) == 1:
+            return target[:, None, None], certain
+        intervals = {}
+        for one in set(level.tolist()):
+            each = _SPENT * one / (len(self.samples) - 1)
+            intervals[one] = [_confine(sample, each) for sample in self.samples[1:]]
+        ends = np.array([intervals[one] for one in level.tolist()])  # (n_hypotheses, n_nuisances, 2)
+        low, high = np.where(sign[:, None, None] > 0, ends, -ends[:, :, ::-1]).transpose(2, 0, 1)
+        if len(self.samples) == 2:
+            bottom, top = self._limit_nuisance(sign, target)
+            low = np.maximum(low, bottom[:, None])
+            certain = (low > high)[:, 0]
+            low, high = (np.minimum(end, top[:, None]) for end in (low, high))
+        others = np.where(self._corners, high[:, None], low[:, None])
+        first = target[:, None] - others.sum(axis=2)
+        return np.concatenate([first[:, :, None], others], axis=2), certain
+
+    def _limit_nuisance(self, sign: Floats, target: Floats) -> tuple[Floats, Floats]:
+        """Return the least and the most of the second of two means, given the limits of the first."""
+        low, high = self.low[0], self.high[0]
+        return target - np.where(sign > 0, high, -low), target - np.where(sign > 0, low, -high)
+
+    @cached_property
+    def _corners(self) -> NDArray[np.bool_]:
+        """Whether each nuisance is at the upper end of its interval, (n_corners, n_nuisances)."""
+        return np.array(list(itertools.product((0, 1), repeat=len(self.samples) - 1)), dtype=bool)
 
     @cached_property
     def _kappa(self) -> Floats:
@@ -354,12 +363,11 @@ class BettingTest:
         If no row is in two events and all count alike, the events of rows can be taken as given, and the mean
         of a_e is known beforehand.
         """
-        n, blocks = len(self.samples), self.blocks
+        n = len(self.samples)
         alike = all(np.isin(sample.sizes, (0.0, 1.0)).all() for sample in self.samples)
         if self.disjoint and alike and not self.predicted:
-            known = blocks.n_rows / blocks.total_sums[:n]
-            return np.broadcast_to(known, (len(blocks.sums), n))
-        return (blocks.rows_before + 1) / (blocks.sums_before[:, :n] + 0.5)
+            return np.broadcast_to(self.n_rows / self.total_sums[:n], (len(self.bets), n))
+        return (self.rows_before + 1) / (self.sums_before[:, :n] + 0.5)
 
     def _regress(self, direction: Floats) -> Floats:
         """Return eta on the rows before each block, the same for all corners.
@@ -368,7 +376,7 @@ class BettingTest:
         more.
         """
         half = direction.shape[3]
-        products = self.blocks.products_before
+        products = self.products_before
         plain = _square(direction, products[:, :half, :half]).mean(axis=2)
         both = _square(direction, products[:, :half, half:]).mean(axis=2)
         own = np.maximum(_square(direction, products[:, half:, half:]).mean(axis=2), _TINY)
@@ -380,19 +388,19 @@ class BettingTest:
 
         Nuisances are at the corners that the rows before each block suggest.
         """
-        n, blocks = len(self.samples), self.blocks
+        n = len(self.samples)
         low, width = self.low[1:], np.maximum((self.high - self.low)[1:], _TINY)
-        sizes, amounts = blocks.sums_before[:, 1:n], blocks.sums_before[:, n + 1 : 2 * n]
+        sizes, amounts = self.sums_before[:, 1:n], self.sums_before[:, n + 1 : 2 * n]
         places = ((amounts - low * sizes) / width + 0.25) / (sizes + 0.5)  # of the means in their ranges
         places = places.clip(0.0, 1.0)[:, None]
-        rows = blocks.n_rows / self._kappa[:, None, 1:]  # of each event in the end
+        rows = self.n_rows / self._kappa[:, None, 1:]  # of each event in the end
         effort = np.log(2 * (n - 1) / self.spend(level))[:, None] / rows
         reach, skew = np.sqrt(2 * effort * places * (1 - places)), effort * (1 - 2 * places) * 2 / 3
         ends = low + width * np.stack([places - reach + skew, places + reach + skew]).clip(0.0, 1.0)
         ends = np.where(sign[:, None] > 0, ends, -ends[::-1])[:, :, :, None]
-        if n == 2:  # the first mean is within its limits
-            bottom, top = self._limit_free_mean(sign)
-            ends = np.clip(ends, (target - top)[:, None, None], (target - bottom)[:, None, None])
+        if n == 2:
+            bottom, top = self._limit_nuisance(sign, target)
+            ends = np.clip(ends, bottom[:, None, None], top[:, None, None])
         others = np.where(self._corners, ends[1], ends[0])
         first = target[:, None, None] - others.sum(axis=3, keepdims=True)
         return np.concatenate([first, others], axis=3)
@@ -413,13 +421,15 @@ class BettingTest:
 
 def find_bounds(tests: Sequence[BettingTest], level: float) -> list[tuple[float, float]]:
     """Return the bounds of each test; many together take little longer than one."""
-    sign = np.array([1.0, -1.0])
-    tops = [test._find_tops(sign) for test in tests]
+    sign, lines = np.array([1.0, -1.0]), np.arange(2)
+    tops = [test.find_tops(sign) for test in tests]
     grids = []  # of each test: targets for both signs, from the estimate to the end of the range
     for test, top in zip(tests, tops, strict=True):
-        estimate = sign * test.estimate
-        unit = test._standard_error + (top - estimate) / test.blocks.n_rows
-        grids.append(np.minimum(estimate[:, None] + unit[:, None] * _STEPS, top[:, None]))
+        n, total = len(test.samples), test.total_sums
+        influence = np.concatenate([total[n : 2 * n] / total[:n] ** 2, -1 / total[:n]])
+        variance = influence @ test.total_products[: 2 * n, : 2 * n] @ influence
+        unit = math.sqrt(max(variance, 0)) + (top - sign * test.estimate) / test.n_rows
+        grids.append(np.minimum((sign * test.estimate)[:, None] + unit[:, None] * _STEPS, top[:, None]))
     for _ in range(3):  # grids, each twenty times as fine
         asked = [
             Targets(test, np.repeat(sign, grid.shape[1]), grid.ravel(), np.full(grid.size, level))
@@ -428,7 +438,11 @@ def find_bounds(tests: Sequence[BettingTest], level: float) -> list[tuple[float,
         for k, log_e_values in enumerate(compute_log_e_values(asked)):
             spent = float(tests[k].spend(asked[k].level)[0])
             refuted = log_e_values.reshape(grids[k].shape) >= -math.log(level - spent)
-            least, tops[k] = _bracket(refuted, grids[k], tops[k])
+            # The bound is between the last target that is not refuted and the next.
+            kept = grids[k].shape[1] - np.argmin(refuted[:, ::-1], axis=1)
+            kept = np.where(refuted.all(axis=1), 0, kept)  # the number of targets up to that one
+            ends = np.column_stack([grids[k], tops[k]])
+            least, tops[k] = ends[lines, np.maximum(kept - 1, 0)], ends[lines, kept]
             grids[k] = np.linspace(least, tops[k], len(_STEPS) + 1, axis=1)[:, :-1]
     return [(-float(most[1]), float(most[0])) for most in tops]
 
@@ -447,27 +461,23 @@ def find_p_values(
 
 def compute_log_e_values(asked: Sequence[Targets]) -> list[Floats]:
     """Compute the largest log-wealth over time of each hypothesis, at the worst corner of the nuisances."""
-    answers: list[Floats] = []
-    waiting: list[Targets] = []
-    for targets in asked:
-        if waiting and sum(one.size for one in (*waiting, targets)) > _MOST_VALUES:
-            answers, waiting = answers + _compute_together(waiting), []
-        waiting.append(targets)
-    return answers + _compute_together(waiting)
-
-
-def _compute_together(asked: Sequence[Targets]) -> list[Floats]:
-    """Compute log e-values of tests that fit in memory, those of equal shapes in one array."""
-    pairs = [targets.test.set_up(targets) for targets in asked]
-    alike: dict[tuple[int, ...], list[int]] = {}
-    for place, (one, _) in enumerate(pairs):
-        shape = (*one.direction.shape[1:], one.bets.shape[1])  # without lengths, on which no result depends
-        alike.setdefault(shape, []).append(place)
-    answers: list[Floats] = [np.zeros(0)] * len(asked)
-    for places in alike.values():
-        for place, best in zip(places, _bet([pairs[place][0] for place in places]), strict=True):
-            martingales, certain = pairs[place]
-            answers[place] = np.where(certain, math.inf, best + martingales.start)
+    answers = [np.zeros(0)] * len(asked)
+    parts, size = list[list[int]](), math.inf  # tests that fit in memory together
+    for place, targets in enumerate(asked):
+        if size + targets.size > _MOST_VALUES:
+            parts, size = [*parts, []], 0
+        parts[-1].append(place)
+        size += targets.size
+    for part in parts:
+        # Martingales of equal shapes are played in one array; no result depends on their lengths.
+        alike: dict[tuple[int, ...], dict[int, _Martingales]] = {}
+        for place in part:
+            one = asked[place].test.set_up(asked[place])
+            shape = (*one.direction.shape[1:], one.bets.shape[1])
+            alike.setdefault(shape, {})[place] = one
+        for group in alike.values():
+            for (place, one), best in zip(group.items(), _bet([*group.values()]), strict=True):
+                answers[place] = np.where(one.certain, math.inf, best + one.start)
     return answers
 
 
@@ -490,9 +500,17 @@ def _bet(parts: Sequence[_Martingales]) -> Floats:
         share = np.exp(np.clip(ahead - goal - 0.03, math.log(1e-6), math.log(0.9)))
         aim = np.exp(-0.5 * ndtri(share) ** 2) / (math.sqrt(2 * math.pi) * share)
         stake = np.minimum(aim * reach[block], _MAX_STAKE)[:, :, None]
-        # Bet on the rows of the block, at all corners.
+        # Bet on the rows of the block, at all corners; bound the logarithms where stakes are too bold.
         won = direction[block].reshape(len(parts), -1, direction.shape[-1]) @ bets[block].transpose(0, 2, 1)
-        wealth += _grow(stake, won.reshape(*wealth.shape, -1), squares[block], boldest)
+        won = won.reshape(*wealth.shape, -1)
+        together = stake <= boldest
+        factors = np.where(together, stake, 0.0)[..., None] * won
+        factors += 1.0
+        gained = np.log(factors, out=factors).sum(axis=3)
+        if not together.all():
+            bounded = stake * won.sum(axis=3) + (np.log1p(-stake) + stake) * squares[block]
+            gained = np.where(together, gained, bounded)
+        wealth += gained
         best = np.maximum(best, wealth[:, :, n_guessed:].min(axis=2))
         ahead = wealth[:, :, : max(n_guessed, 1)].min(axis=2)
         # Once 1/delta is reached, ten times as much is the goal.
@@ -507,32 +525,6 @@ def _stack(parts: Sequence[Floats]) -> Floats:
     for k, part in enumerate(parts):
         stacked[: len(part), k] = part
     return stacked
-
-
-def _grow(stake: Floats, won: Floats, squares: Floats, boldest: Floats) -> Floats:
-    """Return what a block adds to the log-wealth, (n_tests, n_hypotheses, n_corners)."""
-    together = stake <= boldest
-    if together.all():
-        return _add_logs(stake, won)
-    bounded = stake * won.sum(axis=3) + (np.log1p(-stake) + stake) * squares
-    return np.where(together, _add_logs(np.where(together, stake, 0.0), won), bounded)
-
-
-def _bracket(refuted: NDArray[np.bool_], targets: Floats, end: Floats) -> tuple[Floats, Floats]:
-    """Return for each sign the last target that is not refuted, and the next."""
-    n = targets.shape[1]
-    kept = n - np.argmin(refuted[:, ::-1], axis=1)  # the number of targets up to the last one kept
-    kept = np.where(refuted.all(axis=1), 0, kept)
-    ends = np.column_stack([targets, end])
-    line = np.arange(len(targets))
-    return ends[line, np.maximum(kept - 1, 0)], ends[line, kept]
-
-
-def _add_logs(stake: Floats, won: Floats) -> Floats:
-    """Compute sums of log(1 + stake * won) over bets, (n_tests, n_hypotheses, n_corners)."""
-    factors = stake[..., None] * won
-    factors += 1.0
-    return np.log(factors, out=factors).sum(axis=3)
 
 
 def _square(direction: Floats, products: Floats) -> Floats:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from bylaw._base.small_cells import choose_shown
 from bylaw._base.typing import Floats, Value
 from bylaw._base.validation import MIN_CELL
 from bylaw.errors import EvidenceError
-from bylaw.language.expressions import CHANGED, Rule
+from bylaw.language.expressions import CHANGED
 from bylaw.policy.policy import Policy
 from bylaw.program.row_rates import has_rows, measure_factor, measure_rate
 from bylaw.rows.evidence import Evidence, as_evidence
 from bylaw.rows.outcomes import ObservedRows, observe
 from bylaw.testing._costs import is_observed, measure_referred
-from bylaw.testing._verdicts import RuleAudit, describe_rule, to_plain
+from bylaw.testing._verdicts import RuleAudit, describe_rule, find_hidden_cells, to_plain
 
 
 class ComparedRule(NamedTuple):
@@ -67,11 +65,9 @@ class Comparison:
 
     def list_shown_groups(self, min_cell: int = MIN_CELL) -> list[GroupChange]:
         """Return the groups that have enough rows to be shown."""
-        shown: list[GroupChange] = []
-        for attribute in dict.fromkeys(one.attribute for one in self.by_group):
-            own = [one for one in self.by_group if one.attribute == attribute]
-            shown += itertools.compress(own, choose_shown([one.rows * self.rows for one in own], min_cell))
-        return shown
+        counts = {((one.attribute, one.value),): one.rows * self.rows for one in self.by_group}
+        hidden = find_hidden_cells(counts, min_cell)
+        return [one for one in self.by_group if ((one.attribute, one.value),) not in hidden]
 
     def to_dict(self, min_cell: int = MIN_CELL) -> dict[str, Any]:
         """Return plain values for JSON, without groups of fewer than `min_cell` rows; nan becomes None."""
@@ -117,20 +113,27 @@ def compare_policies(
     taken = 1.0 - marked.costs[CHANGED]
     flows = (taken * marked.row_weights[:, None]).T @ chances[1] / marked.row_weights.sum()
     changed = (chances[1] * marked.costs[CHANGED]).sum(axis=1)
+    # Find the share of changed decisions for each value of the groups that are known.
+    weights, by_group = seen.row_weights, list[GroupChange]()
+    for name, group in seen.known_groups.items():
+        for place, value in enumerate(group.values):
+            inside = weights * (group.codes == place)
+            if (total := float(inside.sum())) > 0:
+                share = float((inside * changed).sum()) / total
+                by_group.append(GroupChange(name, value, total / float(weights.sum()), share))
     costs = [after.expected(after.problem.minimize, seen, probabilities=one) for one in chances]
+    measured = is_observed(after.problem.minimize, seen, after.action_space)
     return Comparison(
         evidence=marked,
         objective=str(after.problem.minimize),
-        measurement="observed"
-        if is_observed(after.problem.minimize, seen, after.action_space)
-        else "as predicted",
+        measurement="observed" if measured else "as predicted",
         rules=_compare_rules(after, seen, chances),
         cost_before=costs[0],
         cost_after=costs[1],
         referred_before=measure_referred(chances[0], after.action_space, marked),
         referred_after=measure_referred(chances[1], after.action_space, marked),
         changed=float(np.average(changed, weights=marked.weights)),
-        by_group=_compare_groups(seen, changed),
+        by_group=tuple(by_group),
         flows=flows,
         actions=after.actions,
         needs_previous=CHANGED in after.feature_map.cost_names,
@@ -142,38 +145,28 @@ def _compare_rules(
 ) -> tuple[ComparedRule, ...]:
     """Compare each rule or family by its worst single rule under each policy."""
     space = policy.action_space
-
-    def describe(rule: Rule, decided: Floats) -> RuleAudit:
-        excess = measure_rate(rule.excess, observed, decided, space)
-        return describe_rule(rule, excess, factor=measure_factor(rule, observed, decided, space))
-
-    families = dict[str, list[tuple[float, list[RuleAudit]]]]()
+    families = dict[str, list[tuple[float, list[RuleAudit]]]]()  # the sign of a rule, and both its rates
     for found in policy.problem.expand(observed.classes, observed.group_values, space.options):
         if has_rows(found.rule.excess, observed):
             # The bound of a difference within limits counts as an upper one.
             sign = -1.0 if found.rule.sense == ">=" and found.statement.is_band else 1.0
-            described = [describe(found.rule, decided) for decided in decisions]
+            described = [
+                describe_rule(
+                    found.rule,
+                    measure_rate(found.rule.excess, observed, decided, space),
+                    factor=measure_factor(found.rule, observed, decided, space),
+                )
+                for decided in decisions
+            ]
             families.setdefault(str(found.statement), []).append((sign, described))
-
-    def find_worst_rate(lines: list[tuple[float, list[RuleAudit]]], place: int) -> float:
-        sign, worst = max(lines, key=lambda line: np.nan_to_num(line[1][place].excess, nan=-math.inf))
-        return sign * worst[place].estimate
 
     compared = []
     for statement, lines in families.items():
+        rates = []
+        for place in range(2):
+            excesses = [np.nan_to_num(described[place].excess, nan=-math.inf) for _, described in lines]
+            sign, worst = lines[int(np.argmax(excesses))]
+            rates.append(sign * worst[place].estimate)
         sign, described = lines[0]
-        rates = find_worst_rate(lines, 0), find_worst_rate(lines, 1)
         compared.append(ComparedRule(statement, sign * described[0].target, *rates))
     return tuple(compared)
-
-
-def _compare_groups(observed: ObservedRows, changed: Floats) -> tuple[GroupChange, ...]:
-    """Return the share of changed decisions for each value of the groups that are known."""
-    weights, changes = observed.row_weights, list[GroupChange]()
-    for name, group in observed.known_groups.items():
-        for place, value in enumerate(group.values):
-            inside = weights * (group.codes == place)
-            if (total := float(inside.sum())) > 0:
-                share = float((inside * changed).sum()) / total
-                changes.append(GroupChange(name, value, total / float(weights.sum()), share))
-    return tuple(changes)

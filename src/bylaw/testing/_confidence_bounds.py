@@ -6,21 +6,18 @@ The methods to choose from: by betting (the default), Hoeffding and Bentkus, Clo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import bdtr, rel_entr
 
-from bylaw._base.typing import Floats
 from bylaw.errors import OptionError, Remedy
-from bylaw.testing._betting import MOST_EVENTS, BettingTest
-from bylaw.testing._samples import Sample
+from bylaw.testing._betting import MOST_EVENTS, BettingTest, Sample
 
 _PRECISION = 1e-7  # of bounds, in units of the range
 _ROUNDING = 1e-9
-_FEWEST = 1e-300  # a p-value
 
 
 class NotBinaryError(OptionError):
@@ -30,16 +27,21 @@ class NotBinaryError(OptionError):
 class FixedSizeTest:
     """One sample of rows that count alike, by the tail of a distribution.
 
-    Parameters
-    ----------
-    sample : Sample
-    tail : callable
-        a p-value for values in [0, 1] and the mean that they are said to have at least.
+    The tail is the smaller of Hoeffding's and Bentkus' bounds ("hoeffding_bentkus"), or that of the binomial
+    distribution, for values that are one of two ("clopper_pearson").
     """
 
-    def __init__(self, sample: Sample, tail: Callable[[Floats, float], float]) -> None:
-        self.sample, self.tail = sample, tail
+    def __init__(self, sample: Sample, method: str) -> None:
+        self.sample, self.binary = sample, method == "clopper_pearson"
         self.values = (sample.amounts[sample.sizes > 0] - sample.lowest) / (sample.range or 1.0)
+        if not np.isin(sample.sizes, (0.0, 1.0)).all():
+            raise OptionError(f"{method} takes no weights", Remedy("choose_method", "betting"))
+        distances = np.minimum(np.abs(self.values), np.abs(1 - self.values))
+        if self.binary and sample.range and (distances > _ROUNDING).any():
+            raise NotBinaryError(
+                "clopper_pearson is for decisions that are not random, and rates that are 0 or 1 on each row",
+                Remedy("pass_decisions"),
+            )
 
     @property
     def estimate(self) -> float:
@@ -52,7 +54,16 @@ class FixedSizeTest:
             return 0.0 if place > 0 else 1.0
         if place >= 1:
             return 0.0
-        return self.tail(values, max(place, 0.0)) if len(values) else 1.0
+        n, place = len(values), max(place, 0.0)
+        if not n:
+            return 1.0
+        if self.binary:
+            return float(bdtr(round(float(values.sum())), n, place))
+        if place <= (mean := float(values.mean())):
+            return 1.0
+        hoeffding = math.exp(-n * float(rel_entr(mean, place) + rel_entr(1 - mean, 1 - place)))
+        bentkus = math.e * float(bdtr(math.ceil(n * mean - _ROUNDING), n, place))
+        return min(hoeffding, bentkus, 1.0)
 
     def bounds(self, level: float) -> tuple[float, float]:
         least, most = self.sample.lowest, self.sample.highest
@@ -72,42 +83,6 @@ class FixedSizeTest:
             return high
         found = brentq(lack, low, high - precision, xtol=precision)
         return min(float(found) + precision, high)  # type: ignore[arg-type]
-
-
-def use_hoeffding_bentkus(sample: Sample) -> FixedSizeTest:
-    """Return the test by the smaller of Hoeffding's and Bentkus' bounds."""
-    _refuse_weights(sample, "hoeffding_bentkus")
-    return FixedSizeTest(sample, _tail_of_hoeffding_bentkus)
-
-
-def _tail_of_hoeffding_bentkus(values: Floats, target: float) -> float:
-    n, mean = len(values), float(values.mean())
-    if target <= mean:
-        return 1.0
-    hoeffding = math.exp(-n * float(rel_entr(mean, target) + rel_entr(1 - mean, 1 - target)))
-    bentkus = math.e * float(bdtr(math.ceil(n * mean - _ROUNDING), n, target))
-    return min(hoeffding, bentkus, 1.0)
-
-
-def use_clopper_pearson(sample: Sample) -> FixedSizeTest:
-    """Return the test by the binomial tail, for values that are one of two."""
-    _refuse_weights(sample, "clopper_pearson")
-    test = FixedSizeTest(sample, _tail_of_binomial)
-    if sample.range and (np.minimum(np.abs(test.values), np.abs(1 - test.values)) > _ROUNDING).any():
-        raise NotBinaryError(
-            "clopper_pearson is for decisions that are not random, and rates that are 0 or 1 on each row",
-            Remedy("pass_decisions"),
-        )
-    return test
-
-
-def _tail_of_binomial(values: Floats, target: float) -> float:
-    return float(bdtr(round(float(values.sum())), len(values), target))
-
-
-def _refuse_weights(sample: Sample, method: str) -> None:
-    if not np.isin(sample.sizes, (0.0, 1.0)).all():
-        raise OptionError(f"{method} takes no weights", Remedy("choose_method", "betting"))
 
 
 class SeparateTests:
@@ -133,7 +108,7 @@ class SeparateTests:
 
         if not holds(1.0):
             return 1.0
-        low, high = math.log(_FEWEST), 0.0
+        low, high = math.log(1e-300), 0.0
         while high - low > 1e-3:
             middle = (low + high) / 2
             low, high = (low, middle) if holds(math.exp(middle)) else (middle, high)
@@ -142,31 +117,24 @@ class SeparateTests:
 
 Test: TypeAlias = BettingTest | FixedSizeTest | SeparateTests
 
-METHODS: Mapping[str, Callable[[Sample], Test]] = {
-    "betting": lambda sample: BettingTest([sample], disjoint=True),
-    "hoeffding_bentkus": use_hoeffding_bentkus,
-    "clopper_pearson": use_clopper_pearson,
-}
+METHODS = ("betting", "hoeffding_bentkus", "clopper_pearson")
 
 
 def make_test(samples: Sequence[Sample], method: str, disjoint: bool) -> Test:
-    """Return a test of the sum of the samples' means.
+    """Return a test of the sum of the samples' means, by one of `METHODS`.
 
-    Parameters
-    ----------
-    samples : sequence of Sample
-        of the same rows in random order, each with a row of its event.
-    method : str
-        one of `METHODS`.
-    disjoint : bool
-        no row is in two of the events.
+    Samples are of the same rows in random order, each with a row of its event. If the events are `disjoint`,
+    no row is in two.
     """
     if method == "betting" and len(samples) <= MOST_EVENTS:
         # Where all rows are counted, the player of `CountedRows` is the binomial test.
         if len(samples) == 1 and samples[0].is_binary:
-            return use_clopper_pearson(samples[0])
+            return FixedSizeTest(samples[0], "clopper_pearson")
         return BettingTest(samples, disjoint)
-    tests = [METHODS[method](sample) for sample in samples]
+    tests = [
+        BettingTest([sample], disjoint=True) if method == "betting" else FixedSizeTest(sample, method)
+        for sample in samples
+    ]
     return tests[0] if len(tests) == 1 else SeparateTests(tests)
 
 

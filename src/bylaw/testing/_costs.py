@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,7 +43,7 @@ class Costs(NamedTuple):
 
 
 def measure_referred(probabilities: Floats, space: ActionSpace, rows: RowData) -> float:
-    """Return the weighted share of decisions that are rejections or other options; nan if there are none.
+    """Return the weighted share of decisions that are rejections or other options; nan if all are labels.
 
     They do not count as errors, so that an error decreases with this share. `probabilities` are
     (n_rows, n_actions).
@@ -96,24 +96,20 @@ def compare_costs(
 ) -> Costs:
     """Compute the cost with your model, without rules and with rules, with random decisions averaged out.
 
+    Costs are observed ones where labels are given, and otherwise those that the probabilities predict; see
+    `is_observed`. They are nan where no row meets the conditions of the rate, and without rules where only a
+    solver finds these decisions: the objective is a ratio, or the rate of the worst group.
+
     Parameters
     ----------
     policy : Policy
     rows : ObservedRows
-        from `observe(evidence)`: the costs are observed ones where labels are given, and
-        otherwise those that the probabilities predict; see `is_observed`.
+        from `observe(evidence)`.
     rate : Rate or Worst, optional
-        another rate than the one that the policy minimises.
-    probabilities : array of shape (n_rows, n_actions), optional
-        of the decisions with rules; by default the policy's own.
-    model, without_rules : array of shape (n_rows, n_actions), optional
-        of the decisions of your model and of those without rules, where they are at hand.
-
-    Returns
-    -------
-    Costs
-        nan where no row meets the conditions of the rate, and without rules where only a solver finds these
-        decisions: the objective is a ratio, or the rate of the worst group.
+        another rate than the one that the policy minimizes.
+    probabilities, model, without_rules : array of shape (n_rows, n_actions), optional
+        of the decisions with rules, of your model and without rules, if they are known; by default, they are
+        computed.
 
     Examples
     --------
@@ -164,15 +160,7 @@ class ScannedCosts(NamedTuple):
 def compare_scanned_costs(policy: Policy, rows: SurveyedRows) -> ScannedCosts:
     """Compute the costs in one pass over all rows, as `compare_costs` does of rows in memory.
 
-    Parameters
-    ----------
-    policy : Policy
-    rows : SurveyedRows
-        from `scan(...).survey(policy.problem)`: the costs are observed ones if there are labels.
-
-    Returns
-    -------
-    ScannedCosts
+    The rows are from `scan(...).survey(policy.problem)`. Costs are observed ones if there are labels.
     """
     classes, objective = policy.action_space.classes, policy.problem.minimize
     observed: RowData = rows.evidence if rows.observed is None else rows.observed
@@ -188,8 +176,8 @@ def compare_scanned_costs(policy: Policy, rows: SurveyedRows) -> ScannedCosts:
 
     for rate in measured:
         combine_means(rate, classes, note)
-    task = _CostTask(policy, rows, tuple(places))
-    sums = sum(rows.scan.walk(task, rows.reader.names, lambda part: int(part[0])), np.zeros(1))
+    task = partial(_add_up_costs, policy, rows, tuple(places))
+    sums = sum(rows.scan.walk(task, rows.reader.columns.names, lambda part: int(part[0])), np.zeros(1))
     n_rows, mass, referred = sums[:3].tolist()
     means = sums[3:].reshape(3, -1) / mass
 
@@ -199,40 +187,32 @@ def compare_scanned_costs(policy: Policy, rows: SurveyedRows) -> ScannedCosts:
     return ScannedCosts(int(n_rows), Costs(*map(measure, means)), referred / mass)
 
 
-@dataclass(frozen=True)
-class _CostTask:
-    """A task that adds up costs over a partition."""
+def _add_up_costs(
+    policy: Policy, rows: SurveyedRows, rates: Sequence[Rate], partition: int, batches: Iterator[Any]
+) -> Floats | None:
+    """Return sums over a partition: the number of rows, their weight, the referred weight, and the rates.
 
-    policy: Policy
-    rows: SurveyedRows
-    rates: Sequence[Rate]
-
-    def __call__(self, partition: int, batches: Iterator[Any]) -> Floats | None:
-        parts = [self._add_up(batch) for batch in batches if len(batch)]
-        return np.sum(parts, axis=0) if parts else None
-
-    def _add_up(self, batch: Any) -> Floats:
-        """Return the number of rows, their weight, the referred weight, and the sums of rates.
-
-        There is a sum of each rate with your model, then without rules, then with rules.
-        """
-        reader, policy = self.rows.reader, self.policy
-        evidence = reader.read(batch).with_columns(margins=self.rows.margins)
+    There is a sum of each rate with your model, then without rules, then with rules.
+    """
+    reader, parts = rows.reader, list[Floats]()
+    for batch in batches:
+        if not len(batch):
+            continue
+        evidence = reader.read(batch).with_columns(margins=rows.margins)
         mass = float(evidence.row_weights.sum())
-        if not mass:
-            return np.array([len(batch), *[0.0] * (2 + 3 * len(self.rates))])
         observed: RowData = evidence
         if reader.observes:
-            observed = reader.observe(evidence).with_columns(margins=self.rows.observed_margins)
+            observed = reader.observe(evidence).with_columns(margins=rows.observed_margins)
         without = find_without_rules(policy, policy.calibrate(evidence))
         model = decide_as_model(policy.problem, evidence, policy.frequencies)
-        decisions = model, without, policy.probabilities(evidence)
+        after = policy.probabilities(evidence)
         sums = [
             math.nan
             if part is None
             else evidence.row_weights @ compute_row_rates(rate, observed, part, policy.action_space)
-            for part in decisions
-            for rate in self.rates
+            for part in (model, without, after)
+            for rate in rates
         ]
-        referred = mass * measure_referred(decisions[-1], policy.action_space, evidence)
-        return np.array([len(batch), mass, referred, *sums])
+        referred = mass and mass * measure_referred(after, policy.action_space, evidence)
+        parts.append(np.array([len(batch), mass, referred, *sums]))
+    return np.sum(parts, axis=0) if parts else None

@@ -33,9 +33,8 @@ from bylaw.program.row_rates import (
 )
 from bylaw.rows.evidence import Limits, RowData, count_effective, name_cost
 from bylaw.rows.outcomes import ObservedRows
-from bylaw.testing._betting import BettingTest, find_bounds, find_p_values
+from bylaw.testing._betting import BettingTest, Sample, find_bounds, find_p_values
 from bylaw.testing._confidence_bounds import make_test
-from bylaw.testing._samples import Differences, Sample
 
 NEVER = 1e-6  # the sum of the sizes of rows, below which an event has none
 MOST_ROWS = 1e12  # more rows than this are not recommended
@@ -52,46 +51,31 @@ class Mean(NamedTuple):
     lowest: float  # of values
     highest: float
 
-    @classmethod
-    def of(cls, event: Event, rate: Rate, space: ActionSpace, limits: Limits) -> Mean:
-        """Return the mean of a rate whose terms are all given the same event."""
-        label, alone = dict(event.conditions).get(LABEL), drop_conditions(rate)
-        if event.whole is None:
-            return cls(event, rate, alone, None, 1.0, *bound_rate(alone, space, label, limits))
-        size = Rate(((replace(event.whole, conditions=()), 1.0),))
-        unit = bound_rate(size, space)[1]
-        numerators = drop_conditions(Rate(tuple((atom.part, c) for atom, c in rate.terms)))
-        return cls(event, rate, numerators, size, unit, *bound_quotient(alone, space, label, limits))
-
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """The statement of a rule that a sum of conditional means and a constant is at most zero.
-
-    Attributes
-    ----------
-    rule : Rule
-    means : tuple of Mean
-        one for each event, with the limits of its values.
-    constant : float
-    needs : frozenset of str
-        the attributes, "label" and costs that a row must show to be counted.
-    of_ratio : bool
-        True if a rule a <= level * b is stated as a / b - level <= 0 instead of a - level * b <= 0.
-    """
+    """The statement of a rule that a sum of conditional means and a constant is at most zero."""
 
     rule: Rule
-    means: tuple[Mean, ...]
+    means: tuple[Mean, ...]  # one for each event, with the limits of its values
     constant: float
-    needs: frozenset[str]
-    of_ratio: bool = False
+    needs: frozenset[str]  # the attributes, "label" and costs that a row must show to be counted
+    of_ratio: bool = False  # a rule a <= level * b is stated as a / b - level <= 0, not a - level * b <= 0
 
     @classmethod
     def of(cls, rule: Rule, space: ActionSpace, limits: Limits) -> Hypothesis:
         """Return the hypothesis of a rule; `limits` are those of its costs in `custom`."""
-        excess = rule.excess.resolve(space.classes)
-        means = tuple(Mean.of(event, part, space, limits) for event, part in excess.by_event().items())
-        return cls(rule, means, excess.constant, frozenset(list_names(excess, space)))
+        excess, means = rule.excess.resolve(space.classes), list[Mean]()
+        for event, rate in excess.by_event().items():
+            label, alone = dict(event.conditions).get(LABEL), drop_conditions(rate)
+            if event.whole is None:
+                means.append(Mean(event, rate, alone, None, 1.0, *bound_rate(alone, space, label, limits)))
+                continue
+            size = Rate(((replace(event.whole, conditions=()), 1.0),))
+            numerators = drop_conditions(Rate(tuple((atom.part, c) for atom, c in rate.terms)))
+            ends = bound_quotient(alone, space, label, limits)
+            means.append(Mean(event, rate, numerators, size, bound_rate(size, space)[1], *ends))
+        return cls(rule, tuple(means), excess.constant, frozenset(list_names(excess, space)))
 
     @classmethod
     def of_quotient(cls, rule: Rule, space: ActionSpace) -> Hypothesis | None:
@@ -138,15 +122,9 @@ class Hypothesis:
 
 
 class HypothesisTest:
-    """A test of a hypothesis by samples of independent rows.
+    """A test of a hypothesis by samples of independent rows, by one of `METHODS`.
 
-    Parameters
-    ----------
-    hypothesis : Hypothesis
-    samples : sequence of Sample
-        one for each mean, of the same rows in random order.
-    method : str
-        one of `METHODS`.
+    There is one sample for each mean, of the same rows in random order.
     """
 
     def __init__(self, hypothesis: Hypothesis, samples: Sequence[Sample], method: str = "betting") -> None:
@@ -186,21 +164,24 @@ def compute_p_values(
     tests: Sequence[HypothesisTest], levels: Sequence[float]
 ) -> list[list[tuple[float, float]]]:
     """Return p-values of each test and level, that the rate is zero or more, and that it is zero or less."""
-    sides = [[sign for sign in (1, -1) if not sign * one.estimate > 0] for one in tests]
-    pairs = [
-        (one, [(level, sign) for level in levels for sign in signs])
-        for one, signs in zip(tests, sides, strict=True)
-    ]
+    questions = [(level, sign) for level in levels for sign in (1, -1)]
+    asked = [[(level, sign) for level, sign in questions if not sign * one.estimate > 0] for one in tests]
     together = iter(
-        find_p_values([(one.test, -one.constant, q) for one, q in pairs if isinstance(one.test, BettingTest)])
+        find_p_values(
+            [
+                (one.test, -one.constant, own)
+                for one, own in zip(tests, asked, strict=True)
+                if isinstance(one.test, BettingTest)
+            ]
+        )
     )
     answers = []
-    for one, questions in pairs:
+    for one, own in zip(tests, asked, strict=True):
         if isinstance(one.test, BettingTest):
             p_values = next(together)
         else:
-            p_values = [one.test.p_value(-one.constant, level, sign) for level, sign in questions]
-        values = dict(zip(questions, p_values, strict=True))
+            p_values = [one.test.p_value(-one.constant, level, sign) for level, sign in own]
+        values = dict(zip(own, p_values, strict=True))
         answers.append([(values.get((level, 1), 1.0), values.get((level, -1), 1.0)) for level in levels])
     return answers
 
@@ -216,33 +197,19 @@ class Untestable(NamedTuple):
 class DecidedRows:
     """Rows as observed, and the probabilities of their decisions.
 
-    Attributes
-    ----------
-    observed : RowData
-        a rule is tested on the rows that show everything that it refers to.
-    probabilities : array of shape (n_rows, n_actions)
-    space : ActionSpace
-    labelled : bool
-        whether labels are observed.
-    unlabelled : DecidedRows or None
-        more rows, without labels. They sharpen rates that refer to labels or hidden groups
-        (prediction-powered inference): each labeled row is joined by an equal number of them, its companions.
-    limits : dict
-        {name: (least, most)} of costs in `custom(name)`.
-    largest_weight : float or None
-        the largest weight that any row of the population can have.
-    estimated : bool
-        True if rates are estimated and not tested, so that the range of weights does not matter.
+    A rule is tested on the rows that show everything that it refers to. Rows without labels sharpen rates
+    that refer to labels or hidden groups (prediction-powered inference): each labeled row is joined by an
+    equal number of them, its companions.
     """
 
     observed: RowData
-    probabilities: Floats
+    probabilities: Floats  # (n_rows, n_actions)
     space: ActionSpace
-    labelled: bool
-    unlabelled: DecidedRows | None = None
-    limits: Limits = field(default_factory=dict)
-    largest_weight: float | None = None
-    estimated: bool = False
+    labelled: bool  # whether labels are observed
+    unlabelled: DecidedRows | None = None  # more rows, without labels
+    limits: Limits = field(default_factory=dict)  # of costs in `custom`
+    largest_weight: float | None = None  # that any row of the population can have
+    estimated: bool = False  # rates are estimated and not tested, so that the range of weights is irrelevant
 
     @property
     def randomized(self) -> bool:
@@ -260,19 +227,39 @@ class DecidedRows:
         if quotient is not None:
             samples = self.sample(quotient)
             if samples[0].sizes.sum() > NEVER:
-                return HypothesisTest(quotient, _shuffle(self._order(samples)), method)
+                return HypothesisTest(quotient, self._shuffle(samples), method)
         hypothesis, samples = Hypothesis.of(rule, self.space, self.limits), list[Sample]()
         for mean in hypothesis.means:
-            if self._is_impossible(mean.event.conditions) or not self.among(mean.event.conditions).any():
-                return Untestable(f"there is no row with {format_conditions(mean.event.conditions)}")
-            samples.append(self._sample(mean))
-            if samples[-1].sizes.sum() <= NEVER:
+            event = mean.event.conditions
+            groups = ((self.observed.groups.get(name), value) for name, value in event)
+            impossible = any(group is not None and value not in group.values for group, value in groups)
+            if impossible or not self._find_members(event).any():
+                return Untestable(f"no row with {format_conditions(event)} was observed")
+            sample = self._sample(mean)
+            if sample.sizes.sum() <= NEVER:
                 return Untestable(describe_vacuous(mean.event))
-        ordered = [
-            replace(sample, differences=self._compare_companions(mean))
-            for sample, mean in zip(self._order(samples), hypothesis.means, strict=True)
+            samples.append(replace(sample, differences=self._compare_companions(mean)))
+        return HypothesisTest(hypothesis, self._shuffle(samples), method)
+
+    def _shuffle(self, samples: Sequence[Sample]) -> tuple[Sample, ...]:
+        """Return samples with the rows in a random order that depends on what is tested.
+
+        Rows are independent, so that each order is equally likely, given which rows there are. This remains
+        true of an order that is drawn once for each set of rows. The seed covers weights, values and
+        differences: if it covered scores alone and these were constant, all samples of one size would be
+        sorted by label and then shuffled alike. It uses the places of values within their range, from both
+        ends, so that a rule has the same order at all its levels, and so has the opposite rule.
+        """
+        samples = [sample.take(self._places) for sample in samples]
+        sizes = [sample.sizes for sample in samples]
+        places = [(one.amounts - one.lowest * one.sizes) / (one.range or 1.0) for one in samples]
+        opposite = [size - place for size, place in zip(sizes, places, strict=True)]
+        seeds = [
+            int(hash_rows([*sizes, *(np.round(one, 6) + 0.0 for one in side)]).sum(dtype=np.uint64))
+            for side in (places, opposite)
         ]
-        return HypothesisTest(hypothesis, _shuffle(ordered), method)
+        order = np.random.default_rng(sorted(seeds)).permutation(len(sizes[0]))
+        return tuple(sample.take(order) for sample in samples)
 
     def sample(self, hypothesis: Hypothesis) -> tuple[Sample, ...]:
         """Return the sample of each mean, with the rows in the order in which they came."""
@@ -296,14 +283,14 @@ class DecidedRows:
 
     def _sample(self, mean: Mean) -> Sample:
         low, high = mean.lowest, mean.highest
-        sizes = self.among(mean.event.conditions) * self._relative_weights
+        sizes = self._find_members(mean.event.conditions) * self._relative_weights
         if mean.size is None:
             return Sample(sizes, sizes * np.clip(self.values(mean.amount), low, high), low, high)
         amounts = sizes / mean.unit * self.values(mean.amount)
         sizes = sizes * np.clip(self.values(mean.size) / mean.unit, 0.0, 1.0)
         return Sample(sizes, np.clip(amounts, low * sizes, high * sizes), low, high)
 
-    def _compare_companions(self, mean: Mean) -> Differences | None:
+    def _compare_companions(self, mean: Mean) -> tuple[Floats, Floats] | None:
         """Return what was predicted for each row less what was predicted for its companions.
 
         None if there are no companions, or if nothing predicts the event and the rate together.
@@ -314,58 +301,50 @@ class DecidedRows:
         n_rows, per_row = len(self.observed), len(more.observed) // len(self.observed)
         if not per_row:
             return None
-        try:
-            predictions = [part._predict(mean) for part in (self._predicted, more)]
-        except EvidenceError:
-            return None
+        before = self.observed.predicted if isinstance(self.observed, ObservedRows) else self.observed
+        predictions = []
+        for rows in (
+            (before, self.probabilities, self.space),
+            (more.observed, more.probabilities, more.space),
+        ):
+            try:  # P(event | x) and E[1{event} Z | x], each (n_rows,)
+                sizes = compute_sizes(mean.event, *rows) / mean.unit
+                amounts = compute_event_amounts(mean.rate, *rows) / mean.unit
+            except EvidenceError:
+                return None
+            predictions.append((sizes, np.clip(amounts, mean.lowest * sizes, mean.highest * sizes)))
 
         def differ(column: Floats, companions: Floats) -> Floats:
             paired = companions[more._places[: n_rows * per_row]]
-            return column[self._places] - paired.reshape(n_rows, per_row).mean(axis=1)
+            column = column.copy()
+            column[self._places] -= paired.reshape(n_rows, per_row).mean(axis=1)
+            return column
 
-        return Differences(*map(differ, *predictions))
-
-    def _predict(self, mean: Mean) -> tuple[Floats, Floats]:
-        """Return P(event | x) and E[1{event} Z | x], each (n_rows,)."""
-        rows = self.observed, self.probabilities, self.space
-        sizes = compute_sizes(mean.event, *rows) / mean.unit
-        amounts = compute_event_amounts(mean.rate, *rows) / mean.unit
-        return sizes, np.clip(amounts, mean.lowest * sizes, mean.highest * sizes)
-
-    def _order(self, samples: Sequence[Sample]) -> list[Sample]:
-        """Put rows in an order that depends on their content and not on the order of the table."""
-        return [sample.take(self._places) for sample in samples]
+        (sizes, amounts), (other_sizes, other_amounts) = predictions
+        return differ(sizes, other_sizes), differ(amounts, other_amounts)
 
     @cached_property
     def _places(self) -> NDArray[np.intp]:
+        """Order of the rows that depends on their content and not on the order of the table."""
         before = self.observed.predicted if isinstance(self.observed, ObservedRows) else self.observed
         first = [*self.probabilities.T, *before.probabilities.T]
         return order_by_content(first, self.observed.list_columns())
-
-    @cached_property
-    def _predicted(self) -> DecidedRows:
-        """The same rows as they were before labels and groups were observed."""
-        assert isinstance(self.observed, ObservedRows)
-        return DecidedRows(self.observed.predicted, self.probabilities, self.space, labelled=False)
 
     def values(self, rate: Rate) -> Floats:
         """Compute what each row contributes to a rate without conditions, (n_rows,)."""
         total = np.full(len(self.observed), rate.constant)
         for atom, coefficient in rate.terms:
-            total += coefficient * self._compute_column(atom)
+            if atom not in self._columns:
+                one = Rate(((atom, 1.0),))
+                self._columns[atom] = compute_row_rates(one, self.observed, self.probabilities, self.space)
+            total += coefficient * self._columns[atom]
         return total
-
-    def _compute_column(self, atom: Atom) -> Floats:
-        if atom not in self._columns:
-            rate = Rate(((atom, 1.0),))
-            self._columns[atom] = compute_row_rates(rate, self.observed, self.probabilities, self.space)
-        return self._columns[atom]
 
     @cached_property
     def _columns(self) -> dict[Atom, Floats]:
         return {}
 
-    def among(self, event: Conditions) -> Mask:
+    def _find_members(self, event: Conditions) -> Mask:
         """Return which rows of positive weight are in an event, (n_rows,)."""
         rows = np.broadcast_to(np.asarray(self.observed.event_probability(event)) > 0.5, len(self.observed))
         return rows if self.observed.weights is None else rows & (self.observed.weights > 0)
@@ -380,10 +359,6 @@ class DecidedRows:
         if weights is None:
             return np.ones(len(self.observed))
         return weights / (self.largest_weight or weights.max())
-
-    def _is_impossible(self, event: Conditions) -> bool:
-        groups = ((self.observed.groups.get(name), value) for name, value in event)
-        return any(group is not None and value not in group.values for group, value in groups)
 
     def _find_obstacle(self, rate: Rate) -> Untestable | None:
         """Return what is unknown and would have to be known to test the rate."""
@@ -410,26 +385,6 @@ class DecidedRows:
             if name is not None and name not in self.limits:
                 return Untestable(f"the range of {name!r} is not known", Remedy("pass_limits", name))
         return None
-
-
-def _shuffle(samples: Sequence[Sample]) -> tuple[Sample, ...]:
-    """Put rows that are ordered by content in a random order that depends on what is tested.
-
-    Rows are independent, so that each order is equally likely, given which rows there are. This remains true
-    of an order that is drawn once for each set of rows. The seed covers weights, values and differences: if
-    it covered scores alone and these were constant, all samples of one size would be sorted by label and then
-    shuffled alike. It uses the places of values within their range, from both ends, so that a rule has the
-    same order at all its levels, and so has the opposite rule.
-    """
-    sizes = [sample.sizes for sample in samples]
-    places = [(one.amounts - one.lowest * one.sizes) / (one.range or 1.0) for one in samples]
-    opposite = [size - place for size, place in zip(sizes, places, strict=True)]
-    seeds = [
-        int(hash_rows([*sizes, *(np.round(one, 6) + 0.0 for one in side)]).sum(dtype=np.uint64))
-        for side in (places, opposite)
-    ]
-    order = np.random.default_rng(sorted(seeds)).permutation(len(sizes[0]))
-    return tuple(sample.take(order) for sample in samples)
 
 
 def list_names(rate: Rate, space: ActionSpace) -> set[str]:

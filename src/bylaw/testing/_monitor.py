@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from bylaw._base.typing import Value
 from bylaw._base.validation import MIN_CELL, as_name, as_scalar, check_fraction, check_positive
 from bylaw.errors import EvidenceError, OptionError, Remedy
-from bylaw.language.expressions import Conditions
 from bylaw.language.parser import Statement
 from bylaw.language.problem import ExpandedRule, Problem
 from bylaw.policy.policy import Policy
@@ -25,19 +24,18 @@ from bylaw.policy.sampling import hash_ids
 from bylaw.rows.arrays import as_vector, check_alignment, make_frame
 from bylaw.rows.evidence import Evidence, Limits, as_evidence
 from bylaw.testing._costs import add_changes
+from bylaw.testing._formatting import list_shown, make_monitor_card, plot_monitor
 from bylaw.testing._hypotheses import DecidedRows, check_limits
-from bylaw.testing._monitor_formatting import list_shown, make_monitor_card, plot_monitor
-from bylaw.testing._rule_watch import RuleWatch, Watch
+from bylaw.testing._verdicts import to_plain
 from bylaw.testing._watched_rows import (
     UNKNOWN,
     Ids,
-    RowMemory,
     WatchedColumns,
     WatchedRows,
     join_rows,
     warn_of_sorted_rows,
 )
-from bylaw.testing._watched_rule import AlarmLimits, Point, WatchedRule, merge_copies
+from bylaw.testing._watched_rule import AlarmLimits, Point, RuleWatch, Watch, merge_copies
 
 RUN_LENGTHS = {"rows": 100_000.0, "batches": 1000.0}  # by default, in each unit
 _MOST_BATCHES = 400  # whose names are remembered
@@ -122,16 +120,43 @@ class Monitor:
         self.run_length = check_positive(
             RUN_LENGTHS[unit] if run_length is None else run_length, "run_length"
         )
-        self.limits = check_limits({} if limits is None else limits, _make_blank(policy))
-        self.problem = _state_problem(policy, rules)
-        self.groups = _read_values(groups)
-        self.expanded = self._expand()
-        self.columns = self._list_columns()
-        rules_alone = [found.rule for found in self.expanded]
-        self.watched = merge_copies(rules_alone, self._make_random_rows(), unit == "batches")
+        space = policy.action_space
+        blank = Evidence.without_rows(space.classes, {}, options=space.named_options)
+        self.limits = check_limits({} if limits is None else limits, blank)
+        self.problem = policy.problem
+        if rules is not None:
+            self.problem = Problem(policy.problem.minimize, rules, None, space.decisions, space.reject)
+        # Expand the rules to the values of their groups.
+        known = {name: attribute.values for name, attribute in policy.feature_map.attributes.items()}
+        values = {**known, **_read_values(groups)}
+        if unknown := [name for name in self.problem.attributes if name not in values]:
+            raise OptionError(
+                f"a rule refers to {unknown[0]!r}, which the policy does not know: pass its values, "
+                f"groups={{{unknown[0]!r}: [...]}}"
+            )
+        self.expanded = self.problem.expand(space.classes, values, space.named_options)
+        if not self.expanded:
+            raise OptionError("the policy has no rules to watch; pass rules=")
+        self.groups = {name: tuple(values[name]) for name in self.problem.attributes}
+        # List the other columns that they read.
+        atoms = [atom for found in self.expanded for atom, _ in found.rule.excess.terms]
+        costs = {name: atom.function for atom in atoms if (name := atom.reads("cost")) is not None}
+        self.limits, _ = add_changes(costs, self.limits, None)
+        if missing := [name for name in costs if name not in self.limits]:
+            raise OptionError(
+                f"a rule refers to custom({missing[0]!r}), whose range is not known",
+                Remedy("pass_limits", missing[0]),
+            )
+        references = [name for atom in atoms if (name := atom.reads("reference")) is not None]
+        self.columns = WatchedColumns(policy, self.groups, tuple(dict.fromkeys(references)), costs)
+        single = [found.rule for found in self.expanded]
+        self.watched = merge_copies(single, self._sample(self._make_random_rows()), unit == "batches")
         self.alarm_limits = AlarmLimits.of(self.ever, self.run_length, [rule.events for rule in self.watched])
+        self.needs = frozenset[str]().union(*(rule.hypothesis.needs for rule in self.watched))
         self.states = [rule.begin() for rule in self.watched]
-        self.memory = RowMemory()
+        self.seen_ids = np.empty(0, np.uint64)  # hashes of all ids, sorted
+        self.waiting_ids = np.empty(0, np.uint64)  # of rows that wait for labels, groups or outcomes
+        self.waiting_rows: WatchedRows | None = None
         self.rows = 0
         self.decided: bool | None = None  # whether rows count by what was decided
         self.batches: tuple[str, ...] = ()
@@ -145,63 +170,26 @@ class Monitor:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _lock=threading.RLock())
 
-    # Setting up.
-
-    def _expand(self) -> list[ExpandedRule]:
-        space, known = self.policy.action_space, self.policy.feature_map.attributes
-        values = {**{name: attribute.values for name, attribute in known.items()}, **self.groups}
-        if unknown := [name for name in self.problem.attributes if name not in values]:
-            raise OptionError(
-                f"a rule refers to {unknown[0]!r}, which the policy does not know: pass its values, "
-                f"groups={{{unknown[0]!r}: [...]}}"
-            )
-        expanded = self.problem.expand(space.classes, values, space.named_options)
-        if not expanded:
-            raise OptionError("the policy has no rules to watch; pass rules=")
-        self.groups = {name: tuple(values[name]) for name in self.problem.attributes}
-        return expanded
-
-    def _list_columns(self) -> WatchedColumns:
-        atoms = [atom for found in self.expanded for atom, _ in found.rule.excess.terms]
-        costs = {name: atom.function for atom in atoms if (name := atom.reads("cost")) is not None}
-        self.limits, _ = add_changes(costs, self.limits, None)
-        if missing := [name for name in costs if name not in self.limits]:
-            raise OptionError(
-                f"a rule refers to custom({missing[0]!r}), whose range is not known",
-                Remedy("pass_limits", missing[0]),
-            )
-        references = [name for atom in atoms if (name := atom.reads("reference")) is not None]
-        return WatchedColumns(self.policy, self.groups, tuple(dict.fromkeys(references)), costs)
-
-    def _make_random_rows(self) -> DecidedRows:
+    def _make_random_rows(self) -> WatchedRows:
         """Return rows with everything that rules read, some of which meet each condition."""
-        rng, space, n = np.random.default_rng(0), self.policy.action_space, _RANDOM_ROWS
-        n *= max([len(space.classes), *(len(values) for values in self.groups.values())])
-        costs = {}
-        for name in self.columns.costs:
-            low, high = self.limits[name]
-            costs[name] = rng.uniform(low, high, (n, len(space.actions)))
-        n_references = len(space.classes) + len(space.named_options)
-        chances = rng.normal(size=(len(space.actions), n))
+        rng, space = np.random.default_rng(0), self.policy.action_space
+        n_classes, n_actions = len(space.classes), len(space.actions)
+        n = _RANDOM_ROWS * max([n_classes, *(len(values) for values in self.groups.values())])
+        costs = {
+            f"costs/{name}": rng.uniform(*self.limits[name], (n, n_actions)) for name in self.columns.costs
+        }
+        chances = rng.normal(size=(n_actions, n))
         space.to_probabilities(chances)
-        return self._sample(
-            WatchedRows(
-                chances.T,
-                rng.integers(max(len(space.classes), 1), size=n),
-                {name: rng.integers(len(values), size=n) for name, values in self.groups.items()},
-                {name: rng.integers(n_references, size=n) for name in self.columns.references},
-                costs,
-            )
-        )
+        columns = {"decisions": chances.T, "labels": rng.integers(max(n_classes, 1), size=n)}
+        for name, values in self.groups.items():
+            columns[f"groups/{name}"] = rng.integers(len(values), size=n)
+        for name in self.columns.references:
+            columns[f"references/{name}"] = rng.integers(n_classes + len(space.named_options), size=n)
+        return WatchedRows({**columns, **costs})
 
     def _sample(self, rows: WatchedRows) -> DecidedRows:
-        return DecidedRows(
-            self.columns.observe(rows),
-            rows.decisions,
-            self.policy.action_space,
-            labelled=True,
-            limits=self.limits,
-        )
+        observed, decided = self.columns.observe(rows), rows.columns["decisions"]
+        return DecidedRows(observed, decided, self.policy.action_space, labelled=True, limits=self.limits)
 
     # Rows.
 
@@ -242,7 +230,7 @@ class Monitor:
         decisions : array, optional
             what was decided, as in `audit`; by default, the probabilities of the policy count.
         outcomes : dict, optional
-            what costs in `custom(name)` turned out to be, as in `audit`.
+            the observed costs in `custom(name)`, as in `audit`.
         batch : str, optional
             a name of these rows, such as a date, within which they are compared. A batch of a name that was
             counted before is not counted again.
@@ -251,35 +239,15 @@ class Monitor:
         -----
         GuaranteeWarning
             when rows without a name of their batch are sorted by a group, the label or the decision:
-            neighbours are compared.
+            neighbors are compared.
         """
         with self._lock:
             if batch is not None and as_name(batch, "batch", OptionError) in self.batches:
                 return
-            self._check_names(outcomes)
-            given = {
-                "ids": ids,
-                "labels": labels,
-                "groups": groups,
-                "decisions": decisions,
-                "outcomes": outcomes,
-            }
-            check_alignment(given, None if evidence is None else as_evidence(evidence).index)
-            hashed = None if ids is None else self._hash(ids)
-            _, outcomes = add_changes(() if evidence is None else self.columns.costs, {}, outcomes)
-            if evidence is None:
-                if hashed is None:
-                    raise OptionError("update() takes evidence of new rows, or ids= of rows that were seen")
-                if decisions is not None:
-                    raise OptionError("decisions= goes with new rows: leave it out")
-                fresh = self.columns.read_late(len(hashed), labels, groups, outcomes)
-            else:
-                self._check_decided(decisions)
-                fresh = self.columns.read(evidence, labels, groups, decisions, outcomes)
-            self._check_limits(fresh)
-            if hashed is None:
+            fresh = self._read(evidence, labels, groups, ids, decisions, outcomes)
+            if ids is None:
                 self._count(fresh, fresh, np.full(len(fresh), UNKNOWN, np.int64), batch)
-            elif not self._add_known(fresh, hashed, batch, new=evidence is not None):
+            elif not self._count_with_ids(fresh, self._hash(ids), batch, new=evidence is not None):
                 return
             if evidence is not None:
                 self.decided = decisions is not None
@@ -290,28 +258,41 @@ class Monitor:
             if batch is None and self.unit == "rows":
                 warn_of_sorted_rows(fresh)
 
-    def _check_names(self, outcomes: Mapping[str, Any] | None) -> None:
+    def _read(
+        self, evidence: Any, labels: Any, groups: Any, ids: Any, decisions: Any, outcomes: Any
+    ) -> WatchedRows:
+        """Return the columns of `update`, checked."""
         if unknown := [name for name in outcomes or () if name not in self.columns.costs]:
             raise OptionError(
                 f"outcomes[{unknown[0]!r}]: no rule that is watched refers to custom({unknown[0]!r}); there "
                 f"are {sorted(self.columns.costs)}"
             )
-
-    def _check_decided(self, decisions: Any) -> None:
-        if self.decided is not None and self.decided != (decisions is not None):
-            earlier, now = ("decisions", "probabilities") if self.decided else ("probabilities", "decisions")
-            raise OptionError(
-                f"earlier rows counted by {earlier}, these would by {now}: pass decisions= always or never"
-            )
-
-    def _check_limits(self, rows: WatchedRows) -> None:
-        for name, cost in rows.costs.items():
+        given = {"ids": ids, "labels": labels, "groups": groups, "decisions": decisions, "outcomes": outcomes}
+        check_alignment(given, None if evidence is None else as_evidence(evidence).index)
+        _, outcomes = add_changes(() if evidence is None else self.columns.costs, {}, outcomes)
+        observed = {"labels": labels, "true_groups": groups, "outcomes": outcomes}
+        if evidence is None:
+            if ids is None:
+                raise OptionError("update() takes evidence of new rows, or ids= of rows that were seen")
+            if decisions is not None:
+                raise OptionError("decisions must be passed with the evidence of new rows: leave it out")
+            fresh = self.columns.read_late(len(self._hash(ids)), observed)
+        else:
+            if self.decided is not None and self.decided != (decisions is not None):
+                ways = ("decisions", "probabilities")
+                earlier, now = ways if self.decided else ways[::-1]
+                raise OptionError(
+                    f"earlier rows counted by {earlier}, these would by {now}: pass decisions always or never"
+                )
+            fresh = self.columns.read(evidence, observed, decisions)
+        for name, cost in fresh.select("costs").items():
             low, high = self.limits[name]
             if (cost < low).any() or (cost > high).any():
                 raise EvidenceError(
                     f"outcomes[{name!r}] must be within limits[{name!r}]={(low, high)!r}, got "
                     f"{np.nanmin(cost):g} to {np.nanmax(cost):g}"
                 )
+        return fresh
 
     def _hash(self, ids: Any) -> Ids:
         vector = as_vector(ids, "ids")
@@ -322,29 +303,33 @@ class Monitor:
             raise EvidenceError(f"the id {twice!r} is there twice; each row needs one of its own")
         return hashed
 
-    def _add_known(self, fresh: WatchedRows, ids: Ids, batch: str | None, new: bool) -> bool:
+    def _count_with_ids(self, fresh: WatchedRows, ids: Ids, batch: str | None, new: bool) -> bool:
         """Count rows with ids, and return whether there was anything to count."""
         if len(ids) != len(fresh):
             raise EvidenceError(f"there are {len(ids):,} ids for {len(fresh):,} rows")
-        memory, places = self.memory, self.memory.find_waiting(ids)
-        late, seen = places != UNKNOWN, memory.find_seen(ids)
-        if not new and not seen.all():
-            first = int(np.flatnonzero(~seen)[0])
-            raise EvidenceError(
-                f"{int((~seen).sum()):,} ids were never seen, the first of them in row {first}: pass "
-                "evidence of these rows, before or with their labels"
-            )
+        # Find the rows among those that were seen, and the places of those that wait.
+        seen, places = _find_places(self.seen_ids, ids) != UNKNOWN, _find_places(self.waiting_ids, ids)
+        late = places != UNKNOWN
         if not new:
+            if not seen.all():
+                first = int(np.flatnonzero(~seen)[0])
+                raise EvidenceError(
+                    f"{int((~seen).sum()):,} ids were never seen, the first of them in row {first}: pass "
+                    "evidence of these rows, before or with their labels"
+                )
             fresh, ids, places = fresh.take(np.flatnonzero(late)), ids[late], places[late]
             late, seen = late[late], seen[late]
+        # Complete the rows that wait. Others that were seen must not be passed again.
         before = fresh
         if late.any():
-            assert memory.waiting is not None
-            before = memory.waiting.take(places[late])
-            after = before.fill(fresh.take(np.flatnonzero(late)))
-            before, fresh = (_put(fresh, part, late) if new else part for part in (before, after))
-        told = late & self._tells_more(before, fresh)
-        stale = seen & ~told
+            assert self.waiting_rows is not None
+            waited = self.waiting_rows.take(places[late])
+            filled = waited.fill(fresh.take(np.flatnonzero(late)))
+            before, fresh = (fresh.put(part, late) if new else part for part in (waited, filled))
+        told = np.zeros(len(fresh), dtype=bool)
+        for name in self.needs:
+            told |= fresh.find_shown(frozenset({name})) & ~before.find_shown(frozenset({name}))
+        stale = seen & ~(late & told)
         if stale.all():
             return False
         if new and stale.any():
@@ -354,30 +339,16 @@ class Monitor:
                 f"{first}, and bring nothing new: leave them out"
             )
         self._count(fresh, before, places, batch)
-        self._remember(fresh, ids, late, places)
+        # Remember the ids, and the rows that are not complete yet.
+        added = np.sort(ids[~seen])
+        self.seen_ids = np.insert(self.seen_ids, np.searchsorted(self.seen_ids, added), added)
+        open_rows = ~fresh.find_shown(self.needs)
+        parts, names = [fresh.take(np.flatnonzero(open_rows))], [ids[open_rows]]
+        if self.waiting_rows is not None:
+            kept = np.delete(np.arange(len(self.waiting_ids)), places[late])
+            parts, names = [self.waiting_rows.take(kept), *parts], [self.waiting_ids[kept], *names]
+        self.waiting_rows, self.waiting_ids = join_rows(parts), np.concatenate(names)
         return True
-
-    def _tells_more(self, before: WatchedRows, after: WatchedRows) -> NDArray[np.bool_]:
-        """Return where something became known, (n_rows,)."""
-        more = np.zeros(len(after), dtype=bool)
-        for name in self._needs:
-            more |= after.find_shown(frozenset({name})) & ~before.find_shown(frozenset({name}))
-        return more
-
-    @property
-    def _needs(self) -> frozenset[str]:
-        """All that rows must show for all rules."""
-        return frozenset().union(*(rule.needs for rule in self.watched))
-
-    def _remember(self, rows: WatchedRows, ids: Ids, late: NDArray[np.bool_], places: Any) -> None:
-        memory = self.memory
-        memory.add_seen(ids)
-        complete = rows.find_shown(self._needs)
-        parts, names = [rows.take(np.flatnonzero(~complete))], [ids[~complete]]
-        if memory.waiting is not None:
-            kept = np.delete(np.arange(len(memory.waiting_ids)), places[late])
-            parts, names = [memory.waiting.take(kept), *parts], [memory.waiting_ids[kept], *names]
-        memory.waiting, memory.waiting_ids = join_rows(parts), np.concatenate(names)
 
     def _count(
         self, rows: WatchedRows, before: WatchedRows, places: NDArray[np.int64], batch: str | None
@@ -386,11 +357,14 @@ class Monitor:
 
         `places` are those of earlier rows, and `UNKNOWN` for new ones.
         """
-        order = np.arange(len(rows)) if batch is None else self._shuffle(len(rows), batch)
+        order = np.arange(len(rows))
+        if batch is not None:  # the same random order whenever the batch is repeated
+            seed = hashlib.sha256(f"{self.policy.digest}/{batch}".encode()).digest()
+            order = np.random.default_rng(int.from_bytes(seed, "big")).permutation(len(rows))
         new = (places == UNKNOWN)[order]
         numbers = self.rows + np.cumsum(new)
         states = list(self.states)
-        for needs in dict.fromkeys(rule.needs for rule in self.watched):
+        for needs in dict.fromkeys(rule.hypothesis.needs for rule in self.watched):
             due = rows.find_shown(needs)[order] & (new | ~before.find_shown(needs)[order])
             chosen = np.flatnonzero(due)
             if not len(chosen):
@@ -398,19 +372,14 @@ class Monitor:
             in_order = batch is None and len(chosen) == len(rows)
             sample = self._sample(rows if in_order else rows.take(order[chosen]))
             for place, rule in enumerate(self.watched):
-                if rule.needs == needs:
+                if rule.hypothesis.needs == needs:
                     columns, inside = rule.read(sample)
                     counted = numbers[chosen[inside]]
                     states[place] = rule.advance(states[place], columns, counted, self.alarm_limits)
         self.states = states
         self.rows += int(new.sum())
 
-    def _shuffle(self, n_rows: int, batch: str) -> NDArray[np.int64]:
-        """Return a random order of the rows of a batch, the same whenever it is repeated."""
-        seed = hashlib.sha256(f"{self.policy.digest}/{batch}".encode()).digest()
-        return np.random.default_rng(int.from_bytes(seed, "big")).permutation(n_rows)
-
-    # What it tells.
+    # Results.
 
     @property
     def alarm(self) -> bool:
@@ -420,26 +389,18 @@ class Monitor:
     @property
     def waiting(self) -> int:
         """Number of rows that wait for labels, groups or outcomes."""
-        return len(self.memory.waiting_ids)
+        return len(self.waiting_ids)
 
     @property
     def status(self) -> tuple[RuleWatch, ...]:
         """State of every single rule, in the order of the problem."""
         with self._lock:
-            self.settle()
             return tuple(self._describe(one) for one in self.expanded)
-
-    def settle(self) -> None:
-        """Compute the rates in histories, which are deferred until they are needed."""
-        with self._lock:
-            pairs = zip(self.watched, self.states, strict=True)
-            self.states = [rule.settle(state, self.alarm_limits.level) for rule, state in pairs]
 
     def _describe(self, one: ExpandedRule) -> RuleWatch:
         place = next(i for i, rule in enumerate(self.watched) if str(one.rule) in rule.copies)
-        watched, state = self.watched[place], self.states[place]
-        sums = np.array([list(vars(state.sums).values())]).T
-        (estimate,), (lower,), (upper,) = watched.measure(sums, self.alarm_limits.level)
+        watched, state, limits = self.watched[place], self.states[place], self.alarm_limits
+        (estimate,), (lower,), (upper,) = watched.measure(state.sums[:, None], limits.level)
         target, sign = one.rule.bound, 1.0 if one.rule.sense == "<=" else -1.0
 
         def convert(excess: float, least: float, most: float) -> tuple[float, float, float]:
@@ -447,10 +408,18 @@ class Monitor:
             ends = sorted((target + sign * least, target + sign * most))
             return target + sign * excess, ends[0], ends[1]
 
-        times = [time for time in (state.broken_at, state.changed_at) if time is not None]
-        status = Watch.QUIET if state.rows else Watch.UNSEEN
-        status = Watch.CHANGED if state.changed_at is not None else status
-        status = Watch.BROKEN if state.broken_at is not None else status
+        status, reason = Watch.QUIET, ""
+        if not state.rows:
+            status, reason = Watch.UNSEEN, "no row has come yet"
+            known = self.policy.feature_map.attributes
+            shown = {name for name in self.groups if name in known and known[name].known}
+            hidden = sorted(watched.hypothesis.needs - shown)
+            if self.rows:
+                reason = "no row is of the groups that it compares"
+                reason = f"no row shows {' and '.join(hidden)} yet" if hidden else reason
+        if state.broken_at is not None or state.changed_at is not None:
+            status = Watch.CHANGED if state.broken_at is None else Watch.BROKEN
+        shares = state.log_ever / limits.log_ever, state.log_change / limits.log_change
         return RuleWatch(
             str(one.rule),
             str(one.statement),
@@ -460,35 +429,13 @@ class Monitor:
             state.rows,
             math.exp(min(state.log_ever, _MOST_LOG)),
             math.exp(min(state.log_change, _MOST_LOG)),
-            max(
-                state.log_ever / self.alarm_limits.log_ever,
-                state.log_change / self.alarm_limits.log_change,
-                0.0,
-            ),
+            max(*shares, 0.0),
             status,
-            min(times, default=None),
-            "" if state.rows else self._explain_silence(watched),
-            tuple(
-                Point(at.row, *convert(at.estimate, at.lower, at.upper), at.ever, at.change)
-                for at in state.history
-                if isinstance(at, Point)
-            ),
+            min((at for at in (state.broken_at, state.changed_at) if at is not None), default=None),
+            reason,
+            tuple(Point(at.row, *convert(*at[1:4]), at.ever, at.change) for at in state.history),
             1 - self.ever,
         )
-
-    def _explain_silence(self, rule: WatchedRule) -> str:
-        hidden = [name for name in sorted(rule.needs) if name not in self._known_names]
-        if not self.rows:
-            return "no row has come yet"
-        if not hidden:
-            return "no row is of the groups that it compares"
-        return f"no row shows {' and '.join(hidden)} yet"
-
-    @property
-    def _known_names(self) -> set[str]:
-        """Attributes that every row shows."""
-        known = self.policy.feature_map.attributes
-        return {name for name in self.groups if name in known and known[name].known}
 
     @property
     def e_limit(self) -> float:
@@ -521,40 +468,17 @@ class Monitor:
             the result is a frame of the same library; by default, of the first installed of pandas, polars
             and pyarrow.
         """
-        names = (
-            "rule",
-            "target",
-            "estimate",
-            "lower",
-            "upper",
-            "rows",
-            "e_value",
-            "detector",
-            "evidence",
-            "status",
-        )
+        names = ["rule", "target", "estimate", "lower", "upper", "rows", "e_value", "detector", "evidence"]
         status = self.status
         columns: dict[str, Any] = {name: [getattr(one, name) for one in status] for name in names}
         columns["status"] = [str(one.status) for one in status]
         columns["since"] = [UNKNOWN if one.since is None else one.since for one in status]
         return make_frame(columns, like)
 
-    def count_cells(self) -> dict[Conditions, float]:
-        """Return how many rows were seen so far of each group that rules refer to."""
-        counts: dict[Conditions, float] = {}
-        for watched, state in zip(self.watched, self.states, strict=True):
-            events = watched.rule.excess.resolve(self.policy.action_space.classes).by_event()
-            sizes = state.totals.copy()
-            if state.waiting.size:
-                sizes += state.waiting.sum(axis=1)
-            for event, size in zip(events, sizes, strict=False):  # amounts follow the sizes
-                counts[event.conditions] = min(float(size), counts.get(event.conditions, math.inf))
-        return counts
-
     def to_dict(self, min_cell: int = MIN_CELL) -> dict[str, Any]:
-        """Return plain values for JSON; unknown numbers are None.
+        """Return plain values for JSON; unknown numbers become None.
 
-        So are those about groups that were observed on fewer than `min_cell` rows.
+        So do those about groups that were observed on fewer than `min_cell` rows.
 
         Parameters
         ----------
@@ -564,13 +488,10 @@ class Monitor:
         with self._lock:
             rules = []
             for one in list_shown(self, min_cell):
-                line = {name: value for name, value in vars(one).items() if name != "history"}
-                line = {
-                    k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()
-                }
+                line = {**vars(one), "status": str(one.status)}
                 line |= {"rows": None, "evidence": None} if one.hidden else {}
-                rules.append({**line, "status": str(one.status)})
-            return {
+                rules.append({name: value for name, value in line.items() if name != "history"})
+            plain = {
                 "alarm": self.alarm,
                 "rows": self.rows,
                 "waiting": self.waiting,
@@ -581,6 +502,7 @@ class Monitor:
                 "detector_limit": self.detector_limit,
                 "rules": rules,
             }
+            return to_plain(plain)
 
     def plot(self, rules: Sequence[str] | None = None, *, min_cell: int = MIN_CELL) -> Any:
         """Plot rates with their confidence sequences, and the evidence against each rule, over the rows.
@@ -625,24 +547,13 @@ class Monitor:
         return make_monitor_card(self).to_html()
 
 
-def _put(rows: WatchedRows, others: WatchedRows, where: NDArray[np.bool_]) -> WatchedRows:
-    """Return the rows, with the others in these places."""
-    places = np.arange(len(rows))
-    places[where] = len(rows) + np.arange(len(others))
-    return join_rows([rows, others]).take(places)
-
-
-def _make_blank(policy: Policy) -> Evidence:
-    """Return evidence of no rows."""
-    space = policy.action_space
-    return Evidence.without_rows(space.classes, {}, options=space.named_options)
-
-
-def _state_problem(policy: Policy, rules: Any) -> Problem:
-    if rules is None:
-        return policy.problem
-    space = policy.action_space
-    return Problem(policy.problem.minimize, rules, None, space.decisions, space.reject)
+def _find_places(known: Ids, ids: Ids) -> NDArray[np.int64]:
+    """Return the place of each id among the known ones, or `UNKNOWN`."""
+    if not len(known):
+        return np.full(len(ids), UNKNOWN, np.int64)
+    order = np.argsort(known, kind="stable")
+    places = order[np.minimum(np.searchsorted(known, ids, sorter=order), len(known) - 1)]
+    return np.where(known[places] == ids, places, UNKNOWN)
 
 
 def _read_values(groups: Mapping[str, Sequence[Any]] | None) -> dict[str, tuple[Value, ...]]:
@@ -650,14 +561,13 @@ def _read_values(groups: Mapping[str, Sequence[Any]] | None) -> dict[str, tuple[
     if groups is None:
         return {}
     if not isinstance(groups, Mapping):
-        raise OptionError(f"groups takes a dict {{name: its values}}, not {groups!r}")
-    return {as_name(name, "a group"): _read_group(name, values) for name, values in groups.items()}
-
-
-def _read_group(name: str, values: Any) -> tuple[Value, ...]:
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        raise OptionError(f"groups[{name!r}] must be a list of its values, not {values!r}")
-    found = tuple(as_scalar(value, f"a value of {name}") for value in values)
-    if not found or len(set(found)) < len(found):
-        raise OptionError(f"groups[{name!r}] must be different values, at least one, not {list(found)}")
-    return found
+        raise OptionError(f"groups must be a dict {{name: its values}}, got {groups!r}")
+    read = {}
+    for name, values in groups.items():
+        if isinstance(values, str) or not isinstance(values, Iterable):
+            raise OptionError(f"groups[{name!r}] must be a list of its values, not {values!r}")
+        found = tuple(as_scalar(value, f"a value of {name}") for value in values)
+        if not found or len(set(found)) < len(found):
+            raise OptionError(f"groups[{name!r}] must be different values, at least one, not {list(found)}")
+        read[as_name(name, "a group")] = found
+    return read

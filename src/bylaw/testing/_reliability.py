@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bylaw._base.small_cells import choose_shown
 from bylaw._base.typing import Floats, Value
 from bylaw.calibration.calibration import CalibratedEvidence
 from bylaw.language.expressions import LABEL, Conditions
 from bylaw.rows.evidence import Evidence
 from bylaw.rows.outcomes import ObservedRows
+from bylaw.testing._verdicts import find_hidden_cells
 
 _BINS = 10
 NOTABLE = 3.0  # standard errors, which chance hardly explains
@@ -92,16 +92,8 @@ class ReliabilityBin(NamedTuple):
 def compute_reliability(evidence: Evidence, seen: ObservedRows, labelled: bool) -> tuple[Reliability, ...]:
     """Compare predicted and observed shares of everything that had probabilities and was then observed.
 
-    Each is compared on the rows that show it.
-
-    Parameters
-    ----------
-    evidence : Evidence
-        with the predicted probabilities; where they are calibrated, those before are compared, too.
-    seen : ObservedRows
-        the same rows as observed.
-    labelled : bool
-        whether the labels of `seen` were observed.
+    Each is compared on the rows that show it. Where the probabilities of the evidence are calibrated, those
+    before are compared, too. `seen` are the same rows as observed, with labels if they are `labelled`.
     """
     lines = _list_lines(evidence, seen, labelled)
     if not isinstance(evidence, CalibratedEvidence):
@@ -115,31 +107,29 @@ def compute_reliability(evidence: Evidence, seen: ObservedRows, labelled: bool) 
 
 def choose_shown_lines(lines: Sequence[Reliability], min_cell: int) -> tuple[Reliability, ...]:
     """Return the lines without those of groups that are too small to be shown."""
-    counts: dict[str, dict[Conditions, float]] = {}
-    for line in lines:
-        for name, _ in line.group:
-            counts.setdefault(name, {})[line.group] = line.rows
-    hidden = {
-        group
-        for cells in counts.values()
-        for group, shown in zip(cells, choose_shown(list(cells.values()), min_cell), strict=True)
-        if not shown
-    }
+    hidden = find_hidden_cells({line.group: float(line.rows) for line in lines}, min_cell)
     return tuple(line for line in lines if line.group not in hidden)
 
 
 def _list_lines(evidence: Evidence, seen: ObservedRows, labelled: bool) -> list[Reliability]:
     names = list(dict.fromkeys([*seen.known_groups, *(name for name in seen.seen if name in seen.groups)]))
     lines: list[Reliability] = []
-    if labelled:
-        lines += _compare_labels(evidence, seen, None)
-        for name in names:
-            lines += _compare_labels(evidence, seen, name)
+    for name in (None, *names) if labelled else ():
+        # Compare labels among all rows, then in each group of an attribute.
+        shown, places = seen.restrict_with_places([LABEL] if name is None else [LABEL, name])
+        outcome, predicted = shown.probabilities.argmax(axis=1), evidence.probabilities[places]
+        cells: list[tuple[Conditions, Any]] = [((), slice(None))]
+        if name is not None:
+            group = shown.known_groups[name]
+            cells = [(((name, value),), group.codes == code) for code, value in enumerate(group.values)]
+        for cell, rows in cells:
+            columns = predicted[rows], outcome[rows], shown.row_weights[rows]
+            lines += _compare(LABEL, evidence.classes, *columns, cell)
     for name in names:
         if (belief := evidence.hidden_groups.get(name)) is not None:
             shown, places = seen.restrict_with_places([name])
             codes, chances = shown.known_groups[name].codes, belief.probabilities[places]
-            lines += _compare(name, belief.values, chances, codes, shown.row_weights, "")
+            lines += _compare(name, belief.values, chances, codes, shown.row_weights, ())
     return lines
 
 
@@ -157,18 +147,8 @@ def bin_confidence(evidence: Evidence, seen: ObservedRows) -> list[ReliabilityBi
 def bin_probabilities(chance: Floats, hit: Floats, weights: Floats) -> list[ReliabilityBin]:
     """Return predicted and observed shares in ten bins of equal size, by increasing probability.
 
-    Parameters
-    ----------
-    chance : array of shape (n_rows,)
-        predicted probabilities.
-    hit : array of shape (n_rows,)
-        1 where it came true, 0 elsewhere.
-    weights : array of shape (n_rows,)
-
-    Returns
-    -------
-    list of ReliabilityBin
-        without those whose rows have no weight.
+    `chance` (n_rows,) are predicted probabilities, and `hit` (n_rows,) is 1 where they came true and 0
+    elsewhere. Bins whose rows have no weight are left out.
 
     Examples
     --------
@@ -179,12 +159,12 @@ def bin_probabilities(chance: Floats, hit: Floats, weights: Floats) -> list[Reli
     """
     total = float(weights.sum())
     parts = np.array_split(np.argsort(chance, kind="stable"), min(_BINS, len(chance)))
-    return [
-        ReliabilityBin(predicted, observed, float(weights[part].sum()) / total, deviations, error)
-        for part in parts
-        if weights[part].sum() > 0
-        for predicted, observed, deviations, error in [_deviate(chance[part], hit[part], weights[part])]
-    ]
+    bins = []
+    for part in parts:
+        if (mass := float(weights[part].sum())) > 0:
+            predicted, observed, *distance = _deviate(chance[part], hit[part], weights[part])
+            bins.append(ReliabilityBin(predicted, observed, mass / total, *distance))
+    return bins
 
 
 def _deviate(chance: Floats, hit: Floats, weights: Floats) -> tuple[float, float, float, float]:
@@ -197,58 +177,36 @@ def _deviate(chance: Floats, hit: Floats, weights: Floats) -> tuple[float, float
     return predicted, observed, deviations, error
 
 
-def _compare_labels(evidence: Evidence, seen: ObservedRows, name: str | None) -> Iterator[Reliability]:
-    """Compare among all rows, or in each group of an attribute."""
-    shown, places = seen.restrict_with_places([LABEL] if name is None else [LABEL, name])
-    outcome, predicted = shown.probabilities.argmax(axis=1), evidence.probabilities[places]
-    weights = shown.row_weights
-    if name is None:
-        yield from _compare(LABEL, evidence.classes, predicted, outcome, weights, "")
-        return
-    group = shown.known_groups[name]
-    for code, value in enumerate(group.values):
-        rows, among = group.codes == code, f"{name}={value!r}"
-        lines = _compare(LABEL, evidence.classes, predicted[rows], outcome[rows], weights[rows], among)
-        yield from (line._replace(group=((name, value),)) for line in lines)
-
-
 def _compare(
     of: str,
     values: tuple[Value, ...],
     probabilities: Floats,
     outcome: NDArray[np.int64],
     weights: Floats,
-    among: str,
+    group: Conditions,
 ) -> Iterator[Reliability]:
+    """Compare the probabilities of each value, (n_rows, n_values), with the code that was observed."""
     if not weights.sum():
         return
     for code, value in enumerate(values):
         chance, hit = probabilities[:, code], (outcome == code).astype(float)
         predicted, observed, deviations, _ = _deviate(chance, hit, weights)
-        uneven, expected, error = _measure_unevenness(chance, hit, weights)
+        # Find the mean distance over bins, with its mean and standard error for calibrated probabilities.
+        # Shares are taken as normal, but no error is below what one row makes.
+        bins = bin_probabilities(chance, hit, weights)
+        shares = np.array([one.share for one in bins])
+        errors = shares * [one.standard_error for one in bins]
+        variance = (1 - _MEAN_DISTANCE**2) * float(errors @ errors) + (weights.max() / weights.sum()) ** 2
         yield Reliability(
             of,
             value,
-            among,
+            "".join(f"{name}={one!r}" for name, one in group),
             predicted,
             observed,
             deviations,
-            uneven,
+            float(shares @ [abs(one.observed - one.predicted) for one in bins]),
             len(outcome),
-            expected_unevenness=expected,
-            unevenness_error=error,
+            expected_unevenness=_MEAN_DISTANCE * float(errors.sum()),
+            unevenness_error=math.sqrt(variance),
+            group=group,
         )
-
-
-def _measure_unevenness(chance: Floats, hit: Floats, weights: Floats) -> tuple[float, float, float]:
-    """Compute the mean distance of observed and predicted shares over bins.
-
-    With it come its mean and its standard error for calibrated probabilities. Shares are taken as normal, but
-    no error is below what one row makes.
-    """
-    bins = bin_probabilities(chance, hit, weights)
-    shares = np.array([one.share for one in bins])
-    errors = shares * [one.standard_error for one in bins]
-    uneven = float(shares @ [abs(one.observed - one.predicted) for one in bins])
-    variance = (1 - _MEAN_DISTANCE**2) * float(errors @ errors) + (weights.max() / weights.sum()) ** 2
-    return uneven, _MEAN_DISTANCE * float(errors.sum()), math.sqrt(variance)

@@ -23,7 +23,6 @@ There are three ways to bet on a round. Each returns factors of expectation at m
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -37,13 +36,6 @@ _BOLDEST = 0.95  # of the money is staked, at most
 _HALVES = 0.5 ** np.arange(7)  # stakes, each half of the one before: seven alternatives to the rule
 _STEEPEST = 6.0  # the boldest stake on a row, per unit of the range of its values
 _RECENT = 16  # rows of an event, of which the mean is the guess for the next ones
-
-
-class RoundSums(NamedTuple):
-    """The U-statistics of rounds, over the largest number of tuples; (n_rounds,) each."""
-
-    weights: Floats  # the sum of products of weights, at most one
-    amounts: Floats  # the sum of these products times the sum of the rows' values
 
 
 @dataclass(frozen=True)
@@ -77,8 +69,13 @@ class Events:
         return sum(high for _, high in self.limits)
 
     @property
+    def _least(self) -> float:
+        """The least that a round is taken to be able to lose."""
+        return _LEAST * max(self.highest - self.lowest, _LEAST)
+
+    @property
     def rows(self) -> int:
-        """The number of rows of a round that is no batch."""
+        """The number of rows of a round, unless rounds are batches."""
         if self.number == 1:
             return 1
         return _ROWS if self.number == 2 else _ROWS_PER_EVENT * self.number
@@ -98,11 +95,12 @@ class Events:
         """Whether bets are on single rows, about guessed means."""
         return not self.batched and self.number > 1 and self.fills_tuples
 
-    def sum_rounds(self, columns: Floats) -> RoundSums:
-        """Compute the U-statistic of each round.
+    def sum_rounds(self, columns: Floats) -> Floats:
+        """Compute the U-statistic of each round, (2, n_rounds), over the largest number of tuples.
 
-        Columns (2 * number, n_rounds * rows) are weights in each event, then these times the values. All
-        columns are one round if rounds are batches.
+        The first line is the sum of the products of weights, at most one; the second is the sum of these
+        products times the sum of the rows' values. Columns (2 * number, n_rounds * rows) are weights in each
+        event, then these times the values. All columns are one round if rounds are batches.
         """
         rows = columns.shape[1] if self.batched else self.rows
         n = self.number
@@ -110,19 +108,16 @@ class Events:
             columns = columns * np.tile(np.eye(n)[:, np.arange(columns.shape[1]) % rows % n], (2, 1))
         weights, amounts = np.split(self.sum_columns(columns), 2)
         if n == 1:
-            sums = RoundSums(weights[0], amounts[0])
+            sums = np.stack([weights[0], amounts[0]])
         else:
             others = np.stack([np.delete(weights, e, axis=0).prod(axis=0) for e in range(n)])
             # Add one event after the other: a reduction may depend on the number of rounds.
-            sums = RoundSums(weights.prod(axis=0), np.add.accumulate(amounts * others)[-1])
+            sums = np.stack([weights.prod(axis=0), np.add.accumulate(amounts * others)[-1]])
         if n == 2 and not self.disjoint:
-            a, b, y, z = columns  # a row is no pair with itself
-            own = self.sum_columns(np.stack([a * b, y * b + z * a]))
-            sums = RoundSums(sums.weights - own[0], sums.amounts - own[1])
-        most = sums.weights if self.batched and self.fills_tuples else self._count_tuples(rows)
-        most = np.broadcast_to(most, sums.weights.shape)
-        nothing = np.zeros(sums.weights.shape)
-        return RoundSums(*(np.divide(x, most, out=nothing.copy(), where=most > 0) for x in sums))
+            a, b, y, z = columns  # a row must not be paired with itself
+            sums = sums - self.sum_columns(np.stack([a * b, y * b + z * a]))
+        most = sums[0].copy() if self.batched and self.fills_tuples else self._count_tuples(rows)
+        return np.divide(sums, most, out=np.zeros_like(sums), where=np.asarray(most) > 0)
 
     def sum_columns(self, columns: Floats) -> Floats:
         """Return sums over the rows of each round, one after the other, (n_columns, n_rounds)."""
@@ -141,41 +136,30 @@ class Events:
             return float(rows / self.number) ** self.number
         return float(rows * (rows - 1))
 
-    def find_largest_loss(self, constant: Floats | float) -> Floats:
-        """Return how far the U-statistic of a round, with this constant in each tuple, can be below zero."""
-        return self._find_largest(-(self.lowest + np.asarray(constant)), -np.asarray(constant))
+    def find_largest_loss(self, constant: Floats | float, sign: float = 1.0) -> Floats:
+        """Return how far the U-statistic of a round, with this constant in each tuple, can be below zero.
 
-    def find_largest_gain(self, constant: Floats | float) -> Floats:
-        """Return how far it can be above zero."""
-        return self._find_largest(self.highest + np.asarray(constant), np.asarray(constant))
-
-    def _find_largest(self, apart: Floats, within: Floats) -> Floats:
-        """Return the largest size of the statistic, given at most `apart` for a tuple.
-
-        If both rows are in the part, values cancel, and `within` is left.
+        With sign -1, return how far it can be above zero.
         """
-        apart = np.maximum(apart, _LEAST * max(self.highest - self.lowest, _LEAST))
+        worst = self.lowest if sign > 0 else self.highest
+        apart = np.maximum(-sign * (worst + np.asarray(constant)), self._least)
         if not self.cancels:
             return apart
+        within = -sign * np.asarray(constant)  # if both rows are in the part, values cancel, and this is left
         inside = np.arange(self.rows + 1)
         pairs = np.multiply.outer(apart, inside * (self.rows - inside))
         sums = pairs + np.multiply.outer(np.maximum(within, 0.0), inside * (inside - 1))
         return sums.max(axis=-1) / self._count_tuples(self.rows)
 
-    def find_factors(self, columns: Floats, sums: RoundSums, constant: float, guess: Floats) -> Floats:
+    def find_factors(self, columns: Floats, sums: Floats, constant: float, guess: Floats) -> Floats:
         """Compute by what the money on each alternative is multiplied, (n_alternatives, n_rounds).
 
-        Parameters
-        ----------
-        columns : (2 * number, n_rounds * rows)
-        sums : their U-statistics
-        constant : float
-            c of the rule.
-        guess : (number, n_rounds)
-            a mean for each event, from earlier rounds; read only where `guesses` is true.
+        `sums` are the U-statistics of the columns (2 * number, n_rounds * rows), and `constant` is c of the
+        rule. `guess` (number, n_rounds) is a mean for each event, from earlier rounds; it is read only where
+        `guesses` is true.
         """
         if self.batched or not (self.number == 1 or self.guesses):
-            payments = (sums.amounts + constant * sums.weights) / self.find_largest_loss(constant)
+            payments = (sums[1] + constant * sums[0]) / self.find_largest_loss(constant)
             return 1 + np.multiply.outer(_BOLDEST * _HALVES, payments)
         if self.number == 1:
             loss = self.find_largest_loss(constant)
@@ -190,8 +174,7 @@ class Events:
             # Move the guesses to where the rule just holds.
             guess = guess - shares * (guess.sum(axis=0) + constant)
             low = np.array([low for low, _ in self.limits])[:, None]
-            least = _LEAST * max(self.highest - self.lowest, _LEAST)
-            loss = np.maximum((shares * (guess - low)).max(axis=0), least)
+            loss = np.maximum((shares * (guess - low)).max(axis=0), self._least)
             scale = (shares / loss)[:, :, None]
             # (rows, n_rounds): what each row pays, in units of the most that a row can lose.
             payments = np.ascontiguousarray((scale * (amounts - guess[:, :, None] * weights)).sum(axis=0).T)
@@ -203,49 +186,31 @@ class Events:
         return factors
 
 
-@dataclass(frozen=True)
-class RateSums:
-    """Sums over all rounds so far, from which the rate and its confidence sequence follow."""
+def follow_sums(before: Floats, sums: Floats) -> Floats:
+    """Return sums over all rounds, before these rounds and after each, (5, 1 + n_rounds).
 
-    weights: float = 0.0
-    amounts: float = 0.0
-    squared_amounts: float = 0.0
-    products: float = 0.0  # of amounts and weights
-    squared_weights: float = 0.0
-
-    def follow(self, sums: RoundSums) -> Floats:
-        """Return these sums before the rounds and after each, (5, 1 + n_rounds)."""
-        w, u = sums
-        steps = np.stack([w, u, u * u, u * w, w * w])
-        return np.add.accumulate(np.column_stack([list(vars(self).values()), steps]), axis=1)
+    The rate and its confidence sequence follow from them: sums of weights, of amounts, of squared amounts, of
+    products of amounts and weights, and of squared weights. `sums` (2, n_rounds) are those of each round.
+    """
+    w, u = sums
+    return np.add.accumulate(np.column_stack([before, np.stack([w, u, u * u, u * w, w * w])]), axis=1)
 
 
-@dataclass(frozen=True)
-class RecentMeans:
-    """The mean of the last rows of each event, which is the guess for the next round."""
+def follow_means(guess: Floats, marks: Floats, totals: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return guesses of means before each round, (n_events, n_rounds), with the next guess and its marks.
 
-    guess: Floats  # (n_events,)
-    marks: Floats  # (2 * n_events,): totals of weights and amounts when the guess was made
-
-    @classmethod
-    def begin(cls, events: Events) -> RecentMeans:
-        """Return the middle of the range of each event."""
-        return cls(np.array([(low + high) / 2 for low, high in events.limits]), np.zeros(2 * events.number))
-
-    def follow(self, totals: Floats) -> tuple[Floats, RecentMeans]:
-        """Return the guesses before each round (n_events, n_rounds), and those after the last.
-
-        `totals` (2 * n_events, 1 + n_rounds) are of weights and amounts before the rounds and after each. A
-        guess is made anew whenever an event has had `_RECENT` more rows.
-        """
-        n, n_rounds = len(self.guess), totals.shape[1] - 1
-        before, guess, marks = np.empty((n, n_rounds)), self.guess.copy(), self.marks.copy()
-        for e in range(n):
-            blocks = totals[e] // _RECENT
-            ends = np.flatnonzero(blocks[1:] > blocks[:-1]) + 1
-            weights = np.concatenate([[marks[e]], totals[e, ends]])
-            amounts = np.concatenate([[marks[n + e]], totals[n + e, ends]])
-            values = np.concatenate([[guess[e]], np.diff(amounts) / np.diff(weights)])
-            before[e] = values[np.searchsorted(ends, np.arange(n_rounds), side="right")]
-            guess[e], marks[e], marks[n + e] = values[-1], weights[-1], amounts[-1]
-        return before, RecentMeans(guess, marks)
+    A guess (n_events,) is the mean of the last rows of each event. It is made anew whenever an event has had
+    `_RECENT` more rows. Marks (2 * n_events,) are the totals of weights and amounts at that time, and
+    `totals` (2 * n_events, 1 + n_rounds) are those before the rounds and after each.
+    """
+    n, n_rounds = len(guess), totals.shape[1] - 1
+    guesses, guess, marks = np.empty((n, n_rounds)), guess.copy(), marks.copy()
+    for e in range(n):
+        blocks = totals[e] // _RECENT
+        ends = np.flatnonzero(blocks[1:] > blocks[:-1]) + 1
+        weights = np.concatenate([[marks[e]], totals[e, ends]])
+        amounts = np.concatenate([[marks[n + e]], totals[n + e, ends]])
+        values = np.concatenate([[guess[e]], np.diff(amounts) / np.diff(weights)])
+        guesses[e] = values[np.searchsorted(ends, np.arange(n_rounds), side="right")]
+        guess[e], marks[e], marks[n + e] = values[-1], weights[-1], amounts[-1]
+    return guesses, guess, marks

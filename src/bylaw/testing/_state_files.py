@@ -1,8 +1,8 @@
 """The state of a monitor as files: JSON, and beside it, where rows have ids, a file of these rows.
 
 The file of rows has a name of its own for each content. It is written first; the JSON that names it takes
-the place of the old one in one step, and only then the old file of rows goes. So whoever is interrupted
-finds the state before the last batch, or after it.
+the place of the old one in one step, and only then the old file of rows is removed. After an interruption,
+the files hold the state before the last batch, or after it.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ import hashlib
 import io
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from glob import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,13 +25,14 @@ from bylaw.errors import OptionError, PolicyFileError
 from bylaw.language.parser import renew_text
 from bylaw.policy.policy import Policy
 from bylaw.policy.serialization import compute_digest
-from bylaw.testing._rounds import RateSums, RecentMeans
-from bylaw.testing._watched_rows import UNKNOWN, RowMemory, WatchedRows
+from bylaw.testing._rounds import Events
+from bylaw.testing._verdicts import to_plain
+from bylaw.testing._watched_rows import UNKNOWN, WatchedRows
 from bylaw.testing._watched_rule import Point, RuleState, WatchedRule
 from bylaw.testing._wealth import N_ALTERNATIVES, Wealth
 
 if TYPE_CHECKING:
-    from bylaw.testing._monitor import Monitor, Update
+    from bylaw.testing._monitor import Monitor
 
 FORMAT = "bylaw-monitor"
 VERSION = 3
@@ -43,19 +43,17 @@ _ROUNDING = 1e-6  # of shares
 
 
 def save_state(monitor: Monitor, path: Path) -> None:
-    monitor.settle()
-    memory = monitor.memory
-    rows = _pack_rows(memory) if len(memory.seen) else None
-    digest = "" if rows is None else hashlib.sha256(rows).hexdigest()
-    if rows is not None:
+    """Write the state of a monitor; what is there before stays until the new state is complete."""
+    rows = pack_rows(monitor)
+    digest = hashlib.sha256(rows).hexdigest() if rows else ""
+    if rows:
         with write_atomically(_name_rows(path, digest), private=True) as partial:
             partial.write_bytes(rows)
-    content = {"format": FORMAT, "version": VERSION, **_to_dict(monitor), "row_file": digest}
+    content = {"format": FORMAT, "version": VERSION, **state_to_dict(monitor), "row_file": digest}
     whole = {**content, "checksum": compute_digest(content)}
     write_text(path, json.dumps(whole, allow_nan=False, separators=(",", ":")) + "\n", private=True)
-    kept = None if rows is None else _name_rows(path, digest).name
     for old in path.parent.glob(f"{escape(path.name)}-rows-{'?' * 12}.npz"):
-        if old.name != kept:
+        if not rows or old != _name_rows(path, digest):
             old.unlink(missing_ok=True)
 
 
@@ -63,59 +61,38 @@ def _name_rows(path: Path, digest: str) -> Path:
     return path.with_name(f"{path.name}-rows-{digest[:12]}.npz")
 
 
-def _to_dict(monitor: Monitor) -> dict[str, Any]:
-    own = monitor.problem is monitor.policy.problem
-    return {
+def state_to_dict(monitor: Monitor) -> dict[str, Any]:
+    """Return all that is kept, except for rows with ids, as plain values."""
+    own, watched = monitor.problem is monitor.policy.problem, []
+    for state, rule in zip(monitor.states, monitor.watched, strict=True):
+        parts = {"rule": str(rule.hypothesis.rule), **vars(state), **vars(state.wealth)}
+        left_out = ["wealth", *(() if state.wealth.rounds else _MONEY)]
+        left_out += [] if state.guess.size else ["guess", "marks"]
+        watched.append({name: part for name, part in parts.items() if name not in left_out})
+    content = {
         "policy": monitor.policy.digest,
         "ever": monitor.ever,
         "run_length": monitor.run_length,
         "unit": monitor.unit,
-        "limits": {name: list(pair) for name, pair in monitor.limits.items()},
+        "limits": monitor.limits,
         "rules": None if own else [str(rule) for rule in monitor.problem.rules],
-        "groups": {name: list(values) for name, values in monitor.groups.items()},
+        "groups": monitor.groups,
         "rows": monitor.rows,
         "decided": monitor.decided,
-        "batches": list(monitor.batches),
-        "log": [list(update) for update in monitor.log],
-        "watched": [
-            _state_to_dict(state, rule) for state, rule in zip(monitor.states, monitor.watched, strict=True)
-        ],
+        "batches": monitor.batches,
+        "log": monitor.log,
+        "watched": watched,
     }
-
-
-def _state_to_dict(state: RuleState, rule: WatchedRule) -> dict[str, Any]:
-    money = {name: getattr(state.wealth, name).tolist() for name in _MONEY}
-    recent = state.recent
-    return {
-        "rule": str(rule.rule),
-        "rows": state.rows,
-        "waiting": state.waiting.tolist() if state.waiting.size else [],
-        "rounds": state.wealth.rounds,
-        "rounds_before": state.rounds_before,
-        **(money if state.wealth.rounds else {}),
-        "log_start": state.wealth.log_start,
-        "sums": list(asdict(state.sums).values()),
-        "totals": state.totals.tolist(),
-        **({} if recent is None else {"guess": recent.guess.tolist(), "marks": recent.marks.tolist()}),
-        "log_ever": state.log_ever,
-        "log_change": state.log_change if math.isfinite(state.log_change) else None,
-        "broken_at": state.broken_at,
-        "changed_at": state.changed_at,
-        "every": state.every,
-        "history": [_point_to_list(point) for point in state.history if isinstance(point, Point)],
-    }
-
-
-def _point_to_list(point: Point) -> list[float | None]:
-    return [None if math.isnan(value) else value for value in point]
+    return to_plain(content)
 
 
 def load_state(path: Path, policy: Policy) -> Monitor:
+    """Return the monitor of this policy that was saved; any error in a file becomes a `PolicyFileError`."""
     return read_json(path, "a monitor", lambda root: _read(root, path, policy))
 
 
 def _read(root: Node, path: Path, policy: Policy) -> Monitor:
-    from bylaw.testing._monitor import Monitor
+    from bylaw.testing._monitor import Monitor, Update
 
     root.check_version(FORMAT, VERSION, oldest=_PLAIN)
     plain = root["version"].value == _PLAIN
@@ -144,16 +121,27 @@ def _read(root: Node, path: Path, policy: Policy) -> Monitor:
     monitor.rows = root["rows"].count()
     monitor.decided = root["decided"].one_of([None, True, False])
     monitor.batches = tuple(name.text() for name in root["batches"].list())
-    monitor.log = tuple(_read_update(update, monitor.rows) for update in root["log"].list())
+    updates = [_list_values(node, len(Update._fields)) for node in root["log"].list()]
+    monitor.log = tuple(
+        Update(time.text(), _read_place(rows, monitor.rows), alarm.one_of([False, True]))
+        for time, rows, alarm in updates
+    )
     saved = root["watched"].list()
-    if [renew_text(node["rule"].text()) for node in saved] != [str(rule.rule) for rule in monitor.watched]:
+    if [renew_text(node["rule"].text()) for node in saved] != [
+        str(rule.hypothesis.rule) for rule in monitor.watched
+    ]:
         raise BadValueError("its rules are not those that it watches")
-    pairs = zip(saved, monitor.watched, strict=True)
     read = _read_earlier_rule if plain else _read_rule
+    pairs = zip(saved, monitor.watched, strict=True)
     monitor.states = [read(node, rule, monitor.rows) for node, rule in pairs]
     if digest := root["row_file"].text():
-        _read_memory(_name_rows(path, digest), digest, monitor)
+        _read_rows(_name_rows(path, digest), digest, monitor)
     return monitor
+
+
+def _list_values(node: Node, number: int) -> list[Node]:
+    parts = node.list()
+    return parts if len(parts) == number else node.fail(f"{number} values")
 
 
 def _read_place(node: Node, rows: int) -> int:
@@ -161,40 +149,26 @@ def _read_place(node: Node, rows: int) -> int:
     return node.count() if node.count() <= rows else node.fail(f"at most {rows}, the rows that were seen")
 
 
-def _read_update(node: Node, rows: int) -> Update:
-    from bylaw.testing._monitor import Update
-
-    parts = node.list()
-    if len(parts) != len(Update._fields):
-        node.fail("a time, a number of rows and whether there was an alarm")
-    return Update(parts[0].text(), _read_place(parts[1], rows), parts[2].one_of([False, True]))
-
-
 def _read_rule(node: Node, rule: WatchedRule, seen: int) -> RuleState:
-    events, n_columns = rule.events, 2 * rule.events.number
-    rounds, rows = node["rounds"].count(), _read_place(node["rows"], seen)
+    events, state = rule.events, _read_course(node, rule, seen)
+    rounds, rounds_before = node["rounds"].count(), node["rounds_before"].count()
     arrays = {name: node[name].vector(N_ALTERNATIVES) for name in _MONEY} if rounds else {}
     if any((array < 0).any() for array in arrays.values()) or (rounds and (arrays["product"] == 0).any()):
         raise BadValueError("its money must not be negative")
-    waiting = _read_waiting(node, rule)
-    all_rounds = rounds + node["rounds_before"].count()
-    if waiting.shape[1] >= events.rows or rows < all_rounds * (1 if events.batched else events.rows):
+    rows_of_round = 1 if events.batched else events.rows
+    if state.waiting.shape[1] >= events.rows or state.rows < (rounds + rounds_before) * rows_of_round:
         raise BadValueError("its rounds contradict its rows")
-    recent = None
+    guesses = {}
     if events.guesses:
-        guess, marks = node["guess"].vector(events.number), node["marks"].vector(n_columns)
-        recent = RecentMeans(guess, marks)
-    return RuleState(
-        waiting=waiting,
-        rows=rows,
+        guesses["guess"] = node["guess"].vector(events.number)
+        guesses["marks"] = node["marks"].vector(2 * events.number)
+    return replace(
+        state,
         wealth=Wealth(rounds, **arrays, log_start=node["log_start"].number()),
-        sums=_read_sums(node),
-        totals=_read_totals(node, n_columns),
-        recent=recent,
-        rounds_before=node["rounds_before"].count(),
-        log_ever=node["log_ever"].number(),
+        totals=_refuse_negative(node["totals"].vector(2 * events.number), slice(events.number)),
+        rounds_before=rounds_before,
         log_change=-math.inf if node["log_change"].value is None else node["log_change"].number(),
-        **_read_course(node, seen),
+        **guesses,
     )
 
 
@@ -204,138 +178,109 @@ def _read_earlier_rule(node: Node, rule: WatchedRule, seen: int) -> RuleState:
     The e-process continues from there. Bets were different, so that the detector starts anew. Of a rule about
     one mean, rounds had eight rows, where now each row is one: its rate and interval start anew, too.
     """
-    one, n_columns = rule.events.number == 1, 2 * rule.events.number
-    rows, waiting = _read_place(node["rows"], seen), _read_waiting(node, rule)
-    totals = _read_totals(node, n_columns if node["totals"].list() else 0)
-    totals = totals - waiting.sum(axis=1) if totals.size and waiting.size else totals
-    size = _PLAIN_ROWS if one else rule.events.rows
-    if waiting.shape[1] >= size or rows < node["rounds"].count() * size:
+    events, state, begun = rule.events, _read_course(node, rule, seen), rule.begin()
+    one, waiting, totals = events.number == 1, state.waiting, begun.totals
+    if node["totals"].list():
+        totals = _refuse_negative(node["totals"].vector(len(totals)), slice(events.number))
+        totals = totals - waiting.sum(axis=1) if waiting.size else totals
+    size = _PLAIN_ROWS if one else events.rows
+    if waiting.shape[1] >= size or state.rows < node["rounds"].count() * size:
         raise BadValueError("its rounds contradict its rows")
-    course, begun = _read_course(node, seen), rule.begin()
-    log_start = node["log_ever"].number()
-    if one:
-        course["every"] *= _PLAIN_ROWS
-    return RuleState(
+    return replace(
+        state,
         waiting=waiting[:, :0] if one else waiting,
-        rows=rows,
-        wealth=Wealth(log_start=log_start),
-        sums=RateSums() if one else _read_sums(node),
-        totals=totals if totals.size else begun.totals,
-        recent=begun.recent and replace(begun.recent, marks=totals if totals.size else begun.totals),
-        rounds_before=(rows - waiting.shape[1]) // rule.events.rows,
-        log_ever=log_start,
-        **course,
+        wealth=Wealth(log_start=state.log_ever),
+        sums=begun.sums if one else state.sums,
+        totals=totals,
+        guess=begun.guess,
+        marks=totals if events.guesses else begun.marks,
+        rounds_before=(state.rows - waiting.shape[1]) // events.rows,
+        every=state.every * _PLAIN_ROWS if one else state.every,
     )
 
 
-def _read_waiting(node: Node, rule: WatchedRule) -> Floats:
-    """Read rows of a round that is not whole, whose amounts are within what rows can be."""
-    parts, n_events = node["waiting"].list(), rule.events.number
-    waiting = node["waiting"].matrix(2 * n_events if parts else 0, len(parts[0].list()) if parts else 0)
-    weights, amounts = waiting[:n_events], waiting[n_events:]
-    if (weights < 0).any():
+def _read_course(node: Node, rule: WatchedRule, seen: int) -> RuleState:
+    """Read what all versions have alike: rows, sums over rounds, the times of alarms and the history."""
+    points = [_list_values(point, len(Point._fields)) for point in node["history"].list()]
+    return RuleState(
+        waiting=_read_waiting(node, rule.events),
+        rows=_read_place(node["rows"], seen),
+        sums=_refuse_negative(node["sums"].vector(5), [0, 2, 4]),
+        log_ever=node["log_ever"].number(),
+        broken_at=None if node["broken_at"].value is None else _read_place(node["broken_at"], seen),
+        changed_at=None if node["changed_at"].value is None else _read_place(node["changed_at"], seen),
+        every=node["every"].count() or node["every"].fail("at least 1"),
+        history=tuple(
+            Point(_read_place(row, seen), *(math.nan if x.value is None else x.number() for x in numbers))
+            for row, *numbers in points
+        ),
+    )
+
+
+def _refuse_negative(array: Floats, places: Any) -> Floats:
+    """Return an array whose entries in these places must not be negative."""
+    if (array[places] < 0).any():
         raise BadValueError("its weights and squares must not be negative")
+    return array
+
+
+def _read_waiting(node: Node, events: Events) -> Floats:
+    """Read rows of a round that is not whole, whose amounts are within what rows can be."""
+    parts, n_events = node["waiting"].list(), events.number
+    waiting = node["waiting"].matrix(2 * n_events if parts else 0, len(parts[0].list()) if parts else 0)
+    weights, amounts = _refuse_negative(waiting, slice(n_events))[:n_events], waiting[n_events:]
     if (weights > 1).any():
         raise BadValueError("its weights of single rows must be at most 1")
-    for weight, amount, (low, high) in zip(weights, amounts, rule.events.limits, strict=bool(parts)):
+    for weight, amount, (low, high) in zip(weights, amounts, events.limits, strict=bool(parts)):
         most = _ROUNDING * (1 + abs(low) + abs(high))
         if (amount < low * weight - most).any() or (amount > high * weight + most).any():
             raise BadValueError("its rows that wait are beyond what rows can be")
     return waiting
 
 
-def _read_sums(node: Node) -> RateSums:
-    sums = node["sums"].vector(5)
-    if (sums[[0, 2, 4]] < 0).any():
-        raise BadValueError("its weights and squares must not be negative")
-    return RateSums(*sums.tolist())
-
-
-def _read_totals(node: Node, n_columns: int) -> Floats:
-    totals = node["totals"].vector(n_columns)
-    if (totals[: n_columns // 2] < 0).any():
-        raise BadValueError("its weights and squares must not be negative")
-    return totals
-
-
-def _read_course(node: Node, seen: int) -> dict[str, Any]:
-    """Read the times of alarms and the history."""
-    times = {
-        name: None if node[name].value is None else _read_place(node[name], seen)
-        for name in ("broken_at", "changed_at")
-    }
-    return {
-        **times,
-        "every": node["every"].count() or node["every"].fail("at least 1"),
-        "history": tuple(_read_point(point, seen) for point in node["history"].list()),
-    }
-
-
-def _read_point(node: Node, rows: int) -> Point:
-    parts = node.list()
-    if len(parts) != len(Point._fields):
-        node.fail(f"{len(Point._fields)} numbers")
-    numbers = [math.nan if part.value is None else part.number() for part in parts[1:]]
-    return Point(_read_place(parts[0], rows), *numbers)
-
-
-def _pack_rows(memory: RowMemory) -> bytes:
-    arrays: dict[str, Any] = {"seen": memory.seen, "waiting_ids": memory.waiting_ids}
-    if memory.waiting is not None:
-        arrays |= {"decisions": memory.waiting.decisions, "labels": memory.waiting.labels}
-        for table in ("groups", "references", "costs"):
-            arrays |= {f"{table}/{name}": column for name, column in getattr(memory.waiting, table).items()}
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays)
+def pack_rows(monitor: Monitor) -> bytes:
+    """Return the ids of rows and the rows that wait, as a file of arrays; empty if no row has an id."""
+    if not len(monitor.seen_ids):
+        return b""
+    waiting, buffer = monitor.waiting_rows, io.BytesIO()
+    columns: Any = {} if waiting is None else waiting.columns
+    np.savez(buffer, seen=monitor.seen_ids, waiting_ids=monitor.waiting_ids, **columns)
     return buffer.getvalue()
 
 
-def _read_memory(path: Path, digest: str, monitor: Monitor) -> None:
+def _read_rows(path: Path, digest: str, monitor: Monitor) -> None:
+    """Read ids and the rows that wait, which must be columns that the rules read with possible values."""
+
+    def fail(problem: str) -> NoReturn:
+        raise PolicyFileError(f"{path} is {problem}. Restore it")
+
     if not path.exists():
-        raise PolicyFileError(f"{path} is missing: it has the ids of the rows that were seen. Restore it")
+        fail("missing: it has the ids of the rows that were seen")
     data = path.read_bytes()
     if hashlib.sha256(data).hexdigest() != digest:
-        raise PolicyFileError(f"{path} is damaged: its content does not match its checksum. Restore it")
+        fail("damaged: its content does not match its checksum")
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-            found: Mapping[str, NDArray[Any]] = {name: np.asarray(arrays[name]) for name in arrays.files}
+            found: dict[str, NDArray[Any]] = {name: np.asarray(arrays[name]) for name in arrays.files}
     except Exception as problem:  # zip files and arrays can be damaged in many ways
-        raise PolicyFileError(f"{path} is damaged: it holds no arrays ({problem}). Restore it") from None
-    _check_columns(found, path, monitor)
-
-    def take(table: str) -> dict[str, Any]:
-        return {
-            name.removeprefix(f"{table}/"): column
-            for name, column in found.items()
-            if name.startswith(f"{table}/")
-        }
-
-    waiting = None
-    if "decisions" in found:
-        parts = (take("groups"), take("references"), take("costs"))
-        waiting = WatchedRows(found["decisions"], found["labels"].astype(np.int64), *parts)
-    monitor.memory = RowMemory(
-        found["seen"].astype(np.uint64), found["waiting_ids"].astype(np.uint64), waiting
-    )
-
-
-def _check_columns(found: Mapping[str, NDArray[Any]], path: Path, monitor: Monitor) -> None:
-    """Raise unless there is what rules read of rows that wait, one line each, with possible values."""
-    columns = monitor.columns
-    wanted = {"decisions", "labels", "waiting_ids"}
-    wanted |= {f"groups/{name}" for name in columns.groups} | {f"costs/{name}" for name in columns.costs}
-    wanted |= {f"references/{name}" for name in columns.references}
-    waiting = {name: column for name, column in found.items() if name != "seen"}
+        fail(f"damaged: it holds no arrays ({problem})")
+    tables = {
+        "groups": monitor.columns.groups,
+        "references": monitor.columns.references,
+        "costs": monitor.columns.costs,
+    }
+    wanted = {f"{table}/{name}" for table, names in tables.items() for name in names}
     scalar = any(column.ndim == 0 for column in found.values())
-    if set(found) != {"seen", *wanted} or scalar or len(set(map(len, waiting.values()))) > 1:
-        raise PolicyFileError(
-            f"{path} is damaged: it does not have the columns that these rules read. Restore it"
-        )
+    waiting = {name: column for name, column in found.items() if name != "seen"}
+    if set(waiting) != {"decisions", "labels", "waiting_ids", *wanted} or "seen" not in found or scalar:
+        fail("damaged: it does not have the columns that these rules read")
+    if len(set(map(len, waiting.values()))) > 1:
+        fail("damaged: it does not have the columns that these rules read, one line each")
     for name, column in found.items():
         if not _is_possible(name, column, monitor):
-            raise PolicyFileError(
-                f"{path} is damaged: its column {name!r} has values that no row can have. Restore it"
-            )
+            fail(f"damaged: its column {name!r} has values that no row can have")
+    monitor.seen_ids, monitor.waiting_ids = found["seen"], waiting.pop("waiting_ids")
+    monitor.waiting_rows = WatchedRows(waiting)
 
 
 def _is_possible(name: str, column: NDArray[Any], monitor: Monitor) -> bool:
@@ -344,20 +289,15 @@ def _is_possible(name: str, column: NDArray[Any], monitor: Monitor) -> bool:
     if name in ("seen", "waiting_ids"):
         ordered = name != "seen" or bool((column[1:] > column[:-1]).all())
         return column.dtype == np.uint64 and column.ndim == 1 and ordered
-    if table == "references":  # codes, which are only compared, or shares of each decision
-        return (column.dtype.kind == "i" and column.ndim == 1) or _is_share(column, len(space.classes))
+    codes = column.dtype.kind == "i" and column.ndim == 1
     if table in ("labels", "groups"):
         most = len(space.classes) if table == "labels" else len(monitor.groups[key])
-        known = column.dtype.kind == "i" and column.ndim == 1
-        return known and bool(((column >= UNKNOWN) & (column < most)).all())
-    if name == "decisions":
-        return _is_share(column, len(space.actions))
-    low, high = monitor.limits[key]
-    floats = column.dtype == np.float64 and column.shape[1:] == (len(space.actions),)
-    return floats and bool((np.isnan(column) | ((column >= low) & (column <= high))).all())
-
-
-def _is_share(column: NDArray[Any], width: int) -> bool:
-    """Return whether these are shares from 0 to 1, up to rounding, (n_rows, width or more)."""
-    floats = column.dtype == np.float64 and column.ndim == 2 and column.shape[1] >= width
-    return floats and bool(((column >= -_ROUNDING) & (column <= 1 + _ROUNDING)).all())
+        return codes and bool(((column >= UNKNOWN) & (column < most)).all())
+    if table == "references" and codes:  # which are only compared
+        return True
+    low, high = monitor.limits[key] if table == "costs" else (-_ROUNDING, 1 + _ROUNDING)
+    width = len(space.classes if table == "references" else space.actions)
+    if column.dtype != np.float64 or column.ndim != 2 or column.shape[1] < width:
+        return False
+    unknown = np.isnan(column) if table == "costs" else False
+    return bool((unknown | ((column >= low) & (column <= high))).all())

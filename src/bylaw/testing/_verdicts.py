@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from scipy.optimize import brentq
@@ -79,7 +79,7 @@ class Verdict(StrEnum):
 
 
 def find_worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """Return the worst of these verdicts; `UNJUDGED` if there are none."""
+    """Return the worst of these verdicts; `UNJUDGED` if there is not any."""
     return min(verdicts, key=lambda verdict: verdict.severity, default=Verdict.UNJUDGED)
 
 
@@ -162,15 +162,8 @@ def describe_rule(
 ) -> RuleAudit:
     """Return a rule with its target and the estimate of its rate or ratio, without a verdict.
 
-    Parameters
-    ----------
-    rule : Rule
-    excess : float
-        the estimate of `rule.excess`, the rate that must be at most zero; nan if there is none.
-    rows : float
-        the effective sample size of the estimate.
-    factor : float
-        the estimate of `rule.factor`, if it has one.
+    `excess` and `factor` are estimates of `rule.excess`, the rate that must be at most zero, and of
+    `rule.factor`; nan if there is none. `rows` is the effective sample size.
     """
     distance = excess if rule.sense == "<=" else -excess
     if rule.factor is None:
@@ -277,118 +270,87 @@ def judge_rules(rules: Sequence[Rule], rows: DecidedRows, method: str, delta: fl
 
     Several rules are tested together, as long as their samples fit in memory.
     """
-    several = max(_MOST_VALUES // max(len(rows.observed), 1), 1)
-    tested: list[_Tested] = []
-    for first in range(0, len(rules), several):
-        posed = [_pose(rule, rows, method) for rule in rules[first : first + several]]
-        tested += _test_together(posed, rows, method, delta, len(rules))
-    return _add_verdicts(tested, delta)
-
-
-class _Posed(NamedTuple):
-    """A rule with its test."""
-
-    rule: Rule
-    described: RuleAudit  # without a verdict
-    test: HypothesisTest | None = None
-    factor: float = math.nan  # the estimate of `rule.factor`
-
-
-class _Tested(NamedTuple):
-    """A rule with its bounds and p-values; its verdict depends on the other rules."""
-
-    rule: RuleAudit
-    p_kept: float  # of the hypothesis that it does not hold, sharpest at the level of one of several tests
-    p_broken: float  # of the hypothesis that it holds, likewise
-
-
-def _pose(rule: Rule, rows: DecidedRows, method: str) -> _Posed:
-    shown = rows.restrict(rule.excess)
-    try:
-        test = rows.test(rule, method)
-    except NotBinaryError:
-        if rows.randomized:
-            raise
-        described = replace(
-            describe_rule(rule),
-            judged_rows=len(shown.observed),
-            reason="it has more than two values on a row",
-            remedy=Remedy("choose_method", "betting"),
-        )
-        return _Posed(rule, described)
-    if isinstance(test, Untestable):
-        return _Posed(rule, _leave_unjudged(rule, rows, test))
-    factor = measure_factor(rule, shown.observed, shown.probabilities, shown.space)
-    described = describe_rule(rule, test.estimate, test.rows, 1.0 if test.hypothesis.of_ratio else factor)
-    return _Posed(rule, replace(described, judged_rows=len(shown.observed)), test, factor)
-
-
-def _test_together(
-    posed: Sequence[_Posed], rows: DecidedRows, method: str, delta: float, n_rules: int
-) -> list[_Tested]:
-    tests = [one.test for one in posed if one.test is not None]
-    bounds = iter(compute_bounds(tests, delta))
-    p_values = iter(compute_p_values(tests, [delta / n_rules, delta]))
-    tested = []
-    for one in posed:
-        if one.test is None:
-            tested.append(_Tested(one.described, math.nan, math.nan))
-            continue
-        excess, ((p_kept, p_broken), (p_alone, _)) = next(bounds), next(p_values)
-        lower, upper = _bound_rate(one, excess, rows, method, delta)
-        # Widths shrink with the root of the number of rows: find how many times as many would move the bound
-        # on the estimate's side to zero.
-        estimate = one.test.estimate
-        width = excess[1] - estimate if estimate <= 0 else estimate - excess[0]
-        times = math.inf if abs(estimate) <= _AT_LIMIT else (width / estimate) ** 2
-        described = replace(
-            one.described,
-            lower=lower,
-            upper=upper,
-            p_value=p_alone,
-            p_violated=p_broken,
-            rows_needed=times * len(rows.observed),
-        )
-        tested.append(_Tested(described, p_kept, p_broken))
-    return tested
-
-
-def _bound_rate(
-    posed: _Posed, excess: tuple[float, float], rows: DecidedRows, method: str, delta: float
-) -> tuple[float, float]:
-    """Return bounds of the rate from those of the excess; of a ratio, by tests at other levels."""
-    rule, described, test = posed.rule, posed.described, posed.test
-    if rule.factor is None or (test is not None and test.hypothesis.of_ratio):
-        least, most = excess if rule.sense == "<=" else (-excess[1], -excess[0])
-        return described.target + least, described.target + most
 
     def bound_excess(rule: Rule) -> tuple[float, float]:
         test = rows.test(rule, method)
         assert isinstance(test, HypothesisTest)
         return test.bounds(delta)
 
-    lower, upper = bound_ratio(rule, described.estimate, posed.factor, bound_excess)
-    return (max(lower, 0.0) if rule.left.lowest >= 0 else lower), upper
+    several = max(_MOST_VALUES // max(len(rows.observed), 1), 1)
+    tested = list[tuple[RuleAudit, float, float]]()
+    for first in range(0, len(rules), several):
+        posed = [_pose(rule, rows, method) for rule in rules[first : first + several]]
+        tests = [test for _, test, _ in posed if test is not None]
+        bounds, p_values = compute_bounds(tests, delta), compute_p_values(tests, [delta / len(rules), delta])
+        found = zip(bounds, p_values, strict=True)
+        for rule, (described, test, factor) in zip(rules[first : first + several], posed, strict=True):
+            if test is None:
+                tested.append((described, math.nan, math.nan))
+                continue
+            (least, most), ((p_kept, p_broken), (p_alone, _)) = next(found)
+            # Widths shrink with the root of the number of rows: find how many times as many would move the
+            # bound on the estimate's side to zero.
+            estimate = test.estimate
+            width = most - estimate if estimate <= 0 else estimate - least
+            times = math.inf if abs(estimate) <= _AT_LIMIT else (width / estimate) ** 2
+            # Bound the rate that is stated, or the ratio, by tests at other levels.
+            if rule.factor is None or test.hypothesis.of_ratio:
+                least, most = (least, most) if rule.sense == "<=" else (-most, -least)
+                lower, upper = described.target + least, described.target + most
+            else:
+                lower, upper = bound_ratio(rule, described.estimate, factor, bound_excess)
+                lower = max(lower, 0.0) if rule.left.lowest >= 0 else lower
+            described = replace(
+                described,
+                lower=lower,
+                upper=upper,
+                p_value=p_alone,
+                p_violated=p_broken,
+                rows_needed=times * len(rows.observed),
+            )
+            tested.append((described, p_kept, p_broken))
+    return _add_verdicts(tested, delta)
 
 
-def _add_verdicts(tested: Sequence[_Tested], delta: float) -> list[RuleAudit]:
-    """Add verdicts: all certified rules hold, and all violated ones do not, with probability 1 - delta."""
-    kept, broken = adjust_holm([r.p_kept for r in tested]), adjust_holm([r.p_broken for r in tested])
-    judged = []
+def _add_verdicts(tested: Sequence[tuple[RuleAudit, float, float]], delta: float) -> list[RuleAudit]:
+    """Add verdicts: all certified rules hold, and all violated ones do not, with probability 1 - delta.
+
+    With each rule come the p-values that it does not hold, sharpest at the level of one of several tests, and
+    that it holds.
+    """
+    rules, kept, broken = zip(*tested, strict=True) if tested else ((), (), ())
     # Bounds widen with the root of log(1 / delta), and Holm's correction divides delta.
-    widening = math.log(max(sum(not r.rule.reason for r in tested), 1) / delta) / math.log(1 / delta)
-    for (rule, _, _), p_kept, p_broken in zip(tested, kept, broken, strict=True):
-        verdict = Verdict.UNJUDGED if rule.reason else Verdict.UNDECIDED
+    widening = math.log(max(sum(not rule.reason for rule in rules), 1) / delta) / math.log(1 / delta)
+    judged = []
+    for rule, p_kept, p_broken in zip(rules, adjust_holm(kept), adjust_holm(broken), strict=True):
+        verdict, needed = Verdict.UNJUDGED if rule.reason else Verdict.UNDECIDED, math.nan
         if p_kept <= delta:
             verdict = Verdict.CERTIFIED
         elif p_broken <= delta:
             verdict = Verdict.VIOLATED
-        needed = math.nan
-        if verdict is Verdict.UNDECIDED:
+        elif verdict is Verdict.UNDECIDED:
             needed = math.ceil(n) if (n := widening * rule.rows_needed) < MOST_ROWS else math.inf
-        adjusted = max(p_kept, rule.p_value)  # nan stays nan
-        judged.append(replace(rule, p_holm=adjusted, verdict=verdict, rows_needed=needed))
+        p_holm = max(p_kept, rule.p_value)  # nan stays nan
+        judged.append(replace(rule, p_holm=p_holm, verdict=verdict, rows_needed=needed))
     return judged
+
+
+def _pose(rule: Rule, rows: DecidedRows, method: str) -> tuple[RuleAudit, HypothesisTest | None, float]:
+    """Return a rule without a verdict, its test if there is one, and the estimate of `rule.factor`."""
+    shown = rows.restrict(rule.excess)
+    try:
+        test = rows.test(rule, method)
+    except NotBinaryError:
+        if rows.randomized:
+            raise
+        remedy, reason = Remedy("choose_method", "betting"), "it has more than two values on a row"
+        described = replace(describe_rule(rule), reason=reason, remedy=remedy)
+        return replace(described, judged_rows=len(shown.observed)), None, math.nan
+    if isinstance(test, Untestable):
+        return _leave_unjudged(rule, rows, test), None, math.nan
+    factor = measure_factor(rule, shown.observed, shown.probabilities, shown.space)
+    described = describe_rule(rule, test.estimate, test.rows, 1.0 if test.hypothesis.of_ratio else factor)
+    return replace(described, judged_rows=len(shown.observed)), test, factor
 
 
 def estimate_rule(rule: Rule, rows: DecidedRows, policy: Policy) -> RuleAudit:
@@ -422,15 +384,9 @@ def bound_ratio(
 ) -> tuple[float, float]:
     """Return a lower and an upper bound of the ratio that a rule bounds; infinite if the rows leave it open.
 
-    Parameters
-    ----------
-    rule : Rule
-        a <= level * b or a >= level * b, where b is at least zero.
-    estimate, factor : float
-        estimates of a / b and of b.
-    bound_excess : callable
-        returns a lower and an upper bound of the excess of the rule at another level, each right with the
-        probability that the bounds of the ratio have.
+    The rule is a <= level * b or a >= level * b, where b is at least zero, and a / b and b have these
+    estimates. `bound_excess` returns a lower and an upper bound of the excess of the rule at another level,
+    each right with the probability that the bounds of the ratio have.
     """
     if not math.isfinite(estimate):
         return -math.inf, math.inf
@@ -468,9 +424,11 @@ def _search_level(overshoot: Callable[[float], float], start: float, unit: float
 
 
 def to_plain(value: Any) -> Any:
-    """Return dicts, lists and values for JSON; numbers that are not finite are None."""
-    if isinstance(value, dict):
+    """Return dicts, lists and values for JSON; numbers that are not finite become null."""
+    if isinstance(value, Mapping):
         return {key: to_plain(item) for key, item in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [to_plain(item) for item in value]
+    if isinstance(value, np.ndarray):
+        return value.tolist() if value.size else []
     return None if isinstance(value, float) and not math.isfinite(value) else value

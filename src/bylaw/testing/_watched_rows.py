@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -32,72 +32,76 @@ _FAR = -8.0  # standard deviations below the expected number of changes: more th
 
 @dataclass(frozen=True)
 class WatchedRows:
-    """Columns of one set of rows; what is not known yet is `UNKNOWN`, and nan among costs."""
+    """Columns of one set of rows; what is not known yet is `UNKNOWN`, and nan among costs.
 
-    decisions: Floats  # (n_rows, n_actions): probabilities, or what was decided
-    labels: Codes  # (n_rows,)
-    groups: Mapping[str, Codes]
-    references: Mapping[str, NDArray[Any]]
-    costs: Mapping[str, Floats]  # (n_rows, n_actions) each
+    The columns are "decisions" (n_rows, n_actions), which are probabilities or what was decided, "labels"
+    (n_rows,), "groups/name" (n_rows,), "references/name", and "costs/name" (n_rows, n_actions).
+    """
+
+    columns: Mapping[str, NDArray[Any]]
 
     def __len__(self) -> int:
-        return len(self.decisions)
+        return len(self.columns["decisions"])
+
+    def select(self, table: str) -> dict[str, NDArray[Any]]:
+        """Return the columns of a table, {name: column}."""
+        pairs = ((key.partition("/"), column) for key, column in self.columns.items())
+        return {name: column for (first, _, name), column in pairs if first == table and name}
 
     def take(self, part: Part) -> WatchedRows:
-        return WatchedRows(
-            self.decisions[part],
-            self.labels[part],
-            {name: codes[part] for name, codes in self.groups.items()},
-            {name: column[part] for name, column in self.references.items()},
-            {name: cost[part] for name, cost in self.costs.items()},
-        )
+        """Return some of the rows."""
+        return WatchedRows({key: column[part] for key, column in self.columns.items()})
 
     def find_shown(self, names: frozenset[str]) -> Mask:
         """Return which rows show all of these attributes, (n_rows,)."""
         shown = np.ones(len(self), dtype=bool)
-        for name, codes in {LABEL: self.labels, **self.groups}.items():
-            if name in names:
-                shown &= codes != UNKNOWN
-        for name, cost in self.costs.items():
-            if name_cost(name) in names:
-                shown &= ~np.isnan(cost).any(axis=1)
+        for key, column in self.columns.items():
+            if _name_attribute(key) in names:
+                shown &= ~_find_any(_find_unknown(column))
         return shown
 
     def fill(self, later: WatchedRows) -> WatchedRows:
         """Return the rows with what was observed later; what was known before does not change."""
-        groups = {name: _fill(codes, later.groups[name], name) for name, codes in self.groups.items()}
-        costs = {name: _fill_costs(cost, later.costs[name], name) for name, cost in self.costs.items()}
-        labels = _fill(self.labels, later.labels, LABEL)
-        return WatchedRows(self.decisions, labels, groups, self.references, costs)
+        filled = dict(self.columns)
+        for key, before in self.columns.items():
+            if (name := _name_attribute(key)) is None:
+                continue
+            unknown, after = _find_unknown(before), later.columns[key]
+            changed = _find_any(~unknown & ~_find_unknown(after) & (before != after))
+            if changed.any():
+                raise EvidenceError(
+                    f"the {name} of {int(changed.sum()):,} rows differs from what was passed before, which "
+                    "has been counted. Correct the later table"
+                )
+            filled[key] = np.where(unknown, after, before)
+        return WatchedRows(filled)
+
+    def put(self, others: WatchedRows, where: Mask) -> WatchedRows:
+        """Return the rows, with the others in these places, (n_rows,)."""
+        places = np.arange(len(self))
+        places[where] = len(self) + np.arange(len(others))
+        return join_rows([self, others]).take(places)
 
 
-def _fill(before: Codes, later: Codes, name: str) -> Codes:
-    _refuse_changes((before != UNKNOWN) & (later != UNKNOWN) & (before != later), name)
-    return np.where(before == UNKNOWN, later, before)
+def _name_attribute(key: str) -> str | None:
+    """Return the attribute of a column that may be observed later, as rules name it."""
+    table, _, name = key.partition("/")
+    return {"labels": LABEL, "groups": name, "costs": name_cost(name)}.get(table)
 
 
-def _fill_costs(before: Floats, later: Floats, name: str) -> Floats:
-    changed = ~np.isnan(before) & ~np.isnan(later) & (before != later)
-    _refuse_changes(changed.any(axis=1), name_cost(name))
-    return np.where(np.isnan(before), later, before)
+def _find_unknown(column: NDArray[Any]) -> Mask:
+    return np.isnan(column) if column.dtype.kind == "f" else column == UNKNOWN
 
 
-def _refuse_changes(changed: Mask, name: str) -> None:
-    if changed.any():
-        raise EvidenceError(
-            f"the {name} of {int(changed.sum()):,} rows differs from what was passed before, which has been "
-            "counted. Correct the later table"
-        )
+def _find_any(entries: Mask) -> Mask:
+    """Return which rows have any of the entries, (n_rows,)."""
+    return entries if entries.ndim == 1 else np.logical_or.reduce(entries, axis=1)
 
 
 def join_rows(parts: Sequence[WatchedRows]) -> WatchedRows:
-    first = parts[0]
+    """Return the rows of all parts, which have the same columns."""
     return WatchedRows(
-        np.concatenate([part.decisions for part in parts]),
-        np.concatenate([part.labels for part in parts]),
-        {name: np.concatenate([part.groups[name] for part in parts]) for name in first.groups},
-        {name: np.concatenate([part.references[name] for part in parts]) for name in first.references},
-        {name: np.concatenate([part.costs[name] for part in parts]) for name in first.costs},
+        {key: np.concatenate([part.columns[key] for part in parts]) for key in parts[0].columns}
     )
 
 
@@ -114,38 +118,39 @@ class WatchedColumns:
     def space(self) -> ActionSpace:
         return self.policy.action_space
 
-    def read(
-        self, evidence: Any, labels: Any, groups: Any, decisions: Any, outcomes: Mapping[str, Any] | None
-    ) -> WatchedRows:
-        """Return new rows, checked."""
+    @property
+    def blank(self) -> Evidence:
+        """Evidence of no rows."""
+        return Evidence.without_rows(self.space.classes, {}, options=self.space.named_options)
+
+    def read(self, evidence: Any, observed: Mapping[str, Any], decisions: Any) -> WatchedRows:
+        """Return new rows, checked, with what was observed of them."""
         rows = as_evidence(evidence)
         if rows.weights is not None:
-            raise EvidenceError("rows that arrive count alike: pass evidence without weights")
-        rows = rows.with_observed(labels=labels, true_groups=groups, outcomes=outcomes)
-        rows = self.policy.feature_map.admit(self.policy.calibrate(rows))
+            raise EvidenceError("Monitor does not support sample weights: pass evidence without weights")
+        rows = self.policy.feature_map.admit(self.policy.calibrate(rows.with_observed(**observed)))
         taken = None if decisions is None else encode_decisions(decisions, self.space, rows)
         if missing := [name for name in self.references if name not in rows.references]:
             raise EvidenceError(f"a rule refers to the earlier model {missing[0]!r}: pass references=")
+        decided = self.policy.probabilities(rows) if taken is None else taken
+        references = {f"references/{name}": rows.references[name] for name in self.references}
+        return WatchedRows({"decisions": decided, **references, **self._read_observed(rows, taken)})
+
+    def read_late(self, n_rows: int, observed: Mapping[str, Any]) -> WatchedRows:
+        """Return what was observed later of rows that were counted before."""
+        rows = self.blank.with_columns(probabilities=np.zeros((n_rows, len(self.space.classes))))
+        decided = np.zeros((n_rows, len(self.space.actions)))
         return WatchedRows(
-            self.policy.probabilities(rows) if taken is None else taken,
-            _read_labels(rows),
-            {name: self._read_group(name, values, rows) for name, values in self.groups.items()},
-            {name: rows.references[name] for name in self.references},
-            {name: self._read_cost(name, rows, taken) for name in self.costs},
+            {"decisions": decided, **self._read_observed(rows.with_observed(**observed), None)}
         )
 
-    def read_late(self, n_rows: int, labels: Any, groups: Any, outcomes: Any) -> WatchedRows:
-        """Return what was observed later of rows that were counted before."""
-        blank = Evidence.without_rows(self.space.classes, {}, options=self.space.named_options)
-        rows = blank.with_columns(probabilities=np.zeros((n_rows, len(self.space.classes))))
-        rows = rows.with_observed(labels=labels, true_groups=groups, outcomes=outcomes)
-        return WatchedRows(
-            np.zeros((n_rows, len(self.space.actions))),
-            _read_labels(rows),
-            {name: self._read_group(name, values, rows) for name, values in self.groups.items()},
-            {},
-            {name: self._read_cost(name, rows, None) for name in self.costs},
-        )
+    def _read_observed(self, rows: Evidence, taken: Floats | None) -> dict[str, NDArray[Any]]:
+        labels = np.full(len(rows), UNKNOWN) if rows.labels is None else rows.labels
+        groups = {
+            f"groups/{name}": self._read_group(name, values, rows) for name, values in self.groups.items()
+        }
+        costs = {f"costs/{name}": self._read_cost(name, rows, taken) for name in self.costs}
+        return {"labels": labels, **groups, **costs}
 
     def _read_group(self, name: str, values: tuple[Value, ...], rows: Evidence) -> Codes:
         group = rows.true_groups.get(name)
@@ -173,57 +178,26 @@ class WatchedColumns:
 
     def observe(self, rows: WatchedRows) -> ObservedRows:
         """Return rows that show everything that a rule needs, as they were observed."""
-        classes = self.space.classes
-        blank = Evidence.without_rows(classes, {}, options=self.space.named_options)
-        known = {
-            name: KnownGroup(self.groups[name], np.maximum(codes, 0)) for name, codes in rows.groups.items()
+        labels, costs = rows.columns["labels"], rows.select("costs")
+        groups = {
+            name: KnownGroup(self.groups[name], np.maximum(codes, 0))
+            for name, codes in rows.select("groups").items()
         }
-        evidence = blank.with_columns(
-            probabilities=(rows.labels[:, None] == np.arange(len(classes))).astype(np.float64),
-            groups=known,
-            references=dict(rows.references),
-            costs=dict(rows.costs),
+        evidence = self.blank.with_columns(
+            probabilities=(labels[:, None] == np.arange(len(self.space.classes))).astype(np.float64),
+            groups=groups,
+            references=rows.select("references"),
+            costs=costs,
         )
         columns = {f.name: getattr(evidence, f.name) for f in fields(RowData)}
-        names = frozenset({LABEL, *known, *map(name_cost, rows.costs)})
+        names = frozenset({LABEL, *groups, *map(name_cost, costs)})
         return ObservedRows(**columns, predicted=evidence, observed=names)
-
-
-def _read_labels(rows: Evidence) -> Codes:
-    return np.full(len(rows), UNKNOWN) if rows.labels is None else rows.labels
-
-
-@dataclass
-class RowMemory:
-    """Rows by the hashes of their ids: all that were seen, and those that wait for labels or groups."""
-
-    seen: Ids = field(default_factory=lambda: np.empty(0, np.uint64))  # sorted
-    waiting_ids: Ids = field(default_factory=lambda: np.empty(0, np.uint64))
-    waiting: WatchedRows | None = None
-
-    def find_seen(self, ids: Ids) -> NDArray[np.bool_]:
-        """Return which of these rows were seen, (n_rows,)."""
-        places = np.minimum(np.searchsorted(self.seen, ids), max(len(self.seen) - 1, 0))
-        return self.seen[places] == ids if len(self.seen) else np.zeros(len(ids), dtype=bool)
-
-    def add_seen(self, ids: Ids) -> None:
-        new = np.sort(ids[~self.find_seen(ids)])
-        self.seen = np.insert(self.seen, np.searchsorted(self.seen, new), new)
-
-    def find_waiting(self, ids: Ids) -> NDArray[np.int64]:
-        """Return the place of each id among the waiting ones, or `UNKNOWN`."""
-        if not len(self.waiting_ids):
-            return np.full(len(ids), UNKNOWN, np.int64)
-        order = np.argsort(self.waiting_ids, kind="stable")
-        ordered = self.waiting_ids[order]
-        places = np.minimum(np.searchsorted(ordered, ids), len(ordered) - 1)
-        return np.where(ordered[places] == ids, order[places], UNKNOWN)
 
 
 def warn_of_sorted_rows(rows: WatchedRows) -> None:
     """Warn if adjacent rows are far more alike than rows in random order."""
-    likeliest = rows.decisions.argmax(axis=1)
-    for name, codes in {**rows.groups, "the label": rows.labels, "the decision": likeliest}.items():
+    likeliest, labels = rows.columns["decisions"].argmax(axis=1), rows.columns["labels"]
+    for name, codes in {**rows.select("groups"), "the label": labels, "the decision": likeliest}.items():
         known = codes[codes != UNKNOWN]
         changes, expected, distance = count_changes(known)
         if len(known) >= _FEWEST and distance < _FAR:

@@ -13,22 +13,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bylaw._base.typing import Floats, Mask
-from bylaw.language.action_space import ActionSpace
 from bylaw.language.expressions import Rule
-from bylaw.rows.evidence import Limits
 from bylaw.testing._hypotheses import DecidedRows, Hypothesis
-from bylaw.testing._rounds import Events, RateSums, RecentMeans, RoundSums
-from bylaw.testing._wealth import Course, Wealth
+from bylaw.testing._rounds import Events, follow_means, follow_sums
+from bylaw.testing._wealth import Wealth
 
 _MOST_POINTS = 28  # of a rule's history; then every second one is dropped
 _FIRST_EVERY = 8  # rounds from one point to the next, at first
-_DIGITS = 5  # of a point
 
 # The stakes of a confidence sequence, as shares of the wealth. The smallest are for some ten million rows.
 _STAKES = np.geomspace(3e-4, 0.98, 36)
@@ -46,15 +44,6 @@ class Point(NamedTuple):
     change: float  # log10 of the e-detector
 
 
-class Moment(NamedTuple):
-    """The same, before its rate and bounds were asked for."""
-
-    row: int
-    ever: float
-    change: float
-    sums: tuple[float, ...]
-
-
 @dataclass(frozen=True)
 class WatchedRule:
     """A rule and its copies: of two labels, a rule about one is a rule about the other."""
@@ -62,26 +51,6 @@ class WatchedRule:
     hypothesis: Hypothesis
     copies: tuple[str, ...]  # the texts of the rules; that of the hypothesis is the first
     events: Events
-
-    @classmethod
-    def of(cls, rule: Rule, space: ActionSpace, limits: Limits, batched: bool = False) -> WatchedRule:
-        """Return a rule to watch; `limits` are those of its costs in `custom`."""
-        hypothesis = Hypothesis.of(rule, space, limits)
-        return cls(hypothesis, (str(rule),), Events.of(hypothesis, batched))
-
-    @property
-    def rule(self) -> Rule:
-        return self.hypothesis.rule
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """Attributes, "label" and costs that rows must show."""
-        return self.hypothesis.needs
-
-    @property
-    def constant(self) -> float:
-        """Constant with which the sum of means is at most zero."""
-        return self.hypothesis.constant
 
     def read(self, rows: DecidedRows) -> tuple[Floats, NDArray[np.intp]]:
         """Return weights and amounts (2 * n_events, n_rows) of rows in an event, and their places."""
@@ -91,18 +60,11 @@ class WatchedRule:
         return (columns if len(places) == columns.shape[1] else columns[:, places]), places
 
     def begin(self) -> RuleState:
-        """Return the state before there are rows."""
-        recent = RecentMeans.begin(self.events) if self.events.guesses else None
-        return RuleState(totals=np.zeros(2 * self.events.number), recent=recent)
-
-    def play(self, columns: Floats, totals: Floats, recent: RecentMeans | None) -> Game:
-        """Compute the bets on whole rounds, (2 * n_events, n_rounds * rows), after these totals."""
-        events, sums = self.events, self.events.sum_rounds(columns)
-        steps = np.column_stack([totals, events.sum_columns(columns)])
-        course = np.add.accumulate(steps, axis=1)
-        guess, recent = (np.empty(0), None) if recent is None else recent.follow(course)
-        factors = events.find_factors(columns, sums, self.constant, guess)
-        return Game(sums, factors, course[:, -1].copy(), recent)
+        """Return the state before there are rows; the first guess is the middle of each range."""
+        totals, limits = np.zeros(2 * self.events.number), np.array(self.events.limits)
+        if not self.events.guesses:
+            return RuleState(totals=totals)
+        return RuleState(totals=totals, guess=limits.mean(axis=1), marks=totals)
 
     def advance(
         self, state: RuleState, columns: Floats, rows: NDArray[np.int64], limits: AlarmLimits
@@ -111,50 +73,57 @@ class WatchedRule:
 
         `rows` (n_rows,) is how many the monitor had seen with each.
         """
-        events, n_columns = self.events, len(columns)
+        events, constant, n_columns = self.events, self.hypothesis.constant, len(columns)
         waited = state.waiting.size // n_columns
         waiting = np.column_stack([state.waiting.reshape(n_columns, waited), columns]) if waited else columns
         size = waiting.shape[1] if events.batched else events.rows
         n_rounds = waiting.shape[1] // size if size else 0
-        whole, counted = n_rounds * size, state.rows + len(rows)
+        counted = state.rows + len(rows)
         if not n_rounds:
             return replace(state, waiting=waiting, rows=counted)
-        game = self.play(waiting[:, :whole], state.totals, state.recent)
-        wealth, course = state.wealth.bet(game.factors, events.blocks_per_deposit)
-        ends, followed = rows[size - waited - 1 :: size], state.sums.follow(game.sums)
+        # Bet on whole rounds, by guesses from the rounds before.
+        whole = waiting[:, : n_rounds * size]
+        sums = events.sum_rounds(whole)
+        totals = np.add.accumulate(np.column_stack([state.totals, events.sum_columns(whole)]), axis=1)
+        guesses, guess, marks = np.empty(0), state.guess, state.marks
+        if events.guesses:
+            guesses, guess, marks = follow_means(guess, marks, totals)
+        factors = events.find_factors(whole, sums, constant, guesses)
+        wealth, course = state.wealth.bet(factors, events.blocks_per_deposit)
+        # Note the first alarms, and the times of the history that are due by the numbers of their rounds.
+        ends, followed = rows[size - waited - 1 :: size], follow_sums(state.sums, sums)
+        alarms = [state.broken_at, state.changed_at]
+        for kind, limit in enumerate((limits.log_ever, limits.log_change)):
+            if alarms[kind] is None and len(reached := np.flatnonzero(course[kind] >= limit)):
+                alarms[kind] = int(ends[reached[0]])
         numbers = state.wealth.rounds + state.rounds_before + 1 + np.arange(n_rounds)
-        every, history = _note(state, numbers, course, followed[:, 1:], ends)
+        every, history = state.every, state.history
+        due = np.flatnonzero(numbers % every == 0)
+        while len(history) + len(due) > _MOST_POINTS:
+            every, history = 2 * every, history[1::2]
+            due = due[numbers[due] % every == 0]
+        if len(due):
+            logs = course[:, due] / math.log(10)
+            points = np.stack([*self.measure(followed[:, 1 + due], limits.level), *logs], axis=1).tolist()
+            digits = [[float(f"{value:.5g}") for value in point] for point in points]
+            history += tuple(
+                Point(row, *point) for row, point in zip(ends[due].tolist(), digits, strict=True)
+            )
         return RuleState(
-            waiting=waiting[:, whole:].copy(),
+            waiting=waiting[:, n_rounds * size :].copy(),
             rows=counted,
             wealth=wealth,
-            sums=RateSums(*followed[:, -1].tolist()),
-            totals=game.totals,
-            recent=game.recent,
+            sums=followed[:, -1].copy(),
+            totals=totals[:, -1].copy(),
+            guess=guess,
+            marks=marks,
             rounds_before=state.rounds_before,
-            log_ever=float(course.ever[-1]),
-            log_change=float(course.change[-1]),
-            broken_at=_find_first(course.ever, limits.log_ever, ends, state.broken_at),
-            changed_at=_find_first(course.change, limits.log_change, ends, state.changed_at),
+            log_ever=float(course[0, -1]),
+            log_change=float(course[1, -1]),
+            broken_at=alarms[0],
+            changed_at=alarms[1],
             every=every,
             history=history,
-        )
-
-    def settle(self, state: RuleState, level: float) -> RuleState:
-        """Return the state with rates and bounds at all times of its history."""
-        moments = [moment for moment in state.history if isinstance(moment, Moment)]
-        if not moments:
-            return state
-        found = np.stack(self.measure(np.array([moment.sums for moment in moments]).T, level), axis=1)
-        points = iter(found.tolist())
-        return replace(
-            state,
-            history=tuple(
-                Point(at.row, *map(_round, (*next(points), at.ever, at.change)))
-                if isinstance(at, Moment)
-                else at
-                for at in state.history
-            ),
         )
 
     def measure(self, sums: Floats, level: float) -> tuple[Floats, Floats, Floats]:
@@ -162,19 +131,10 @@ class WatchedRule:
 
         The excess is at most zero if the rule holds.
         """
+        constant = self.hypothesis.constant
         least, most = find_interval(sums, self.events, level)
         estimate = estimate_rates(sums)
-        bounds = np.fmin(least, estimate) + self.constant, np.fmax(most, estimate) + self.constant
-        return estimate + self.constant, *bounds
-
-
-class Game(NamedTuple):
-    """The bets on some rounds."""
-
-    sums: RoundSums
-    factors: Floats  # (n_alternatives, n_rounds): by what the money is multiplied
-    totals: Floats  # (2 * n_events,): after the rounds
-    recent: RecentMeans | None
+        return estimate + constant, np.fmin(least, estimate) + constant, np.fmax(most, estimate) + constant
 
 
 class AlarmLimits(NamedTuple):
@@ -203,16 +163,17 @@ class RuleState:
     waiting: Floats = field(default_factory=lambda: np.empty((0, 0)))  # rows of a round that is not whole
     rows: int = 0
     wealth: Wealth = field(default_factory=Wealth)
-    sums: RateSums = field(default_factory=RateSums)
+    sums: Floats = field(default_factory=lambda: np.zeros(5))  # as `follow_sums` adds them up
     totals: Floats = field(default_factory=lambda: np.empty(0))  # (2 * n_events,): of whole rounds
-    recent: RecentMeans | None = None  # where bets are about guessed means
+    guess: Floats = field(default_factory=lambda: np.empty(0))  # (n_events,) where bets are about guesses
+    marks: Floats = field(default_factory=lambda: np.empty(0))  # (2 * n_events,), likewise
     rounds_before: int = 0  # of which the evidence was forgotten
     log_ever: float = 0.0
     log_change: float = -math.inf
     broken_at: int | None = None  # the number of rows that the monitor had seen
     changed_at: int | None = None
     every: int = _FIRST_EVERY  # rounds from one point of the history to the next
-    history: tuple[Point | Moment, ...] = ()
+    history: tuple[Point, ...] = ()
 
     def restart(self) -> RuleState:
         """Return the state without alarms and with new wealth; rates and history stay."""
@@ -227,33 +188,93 @@ class RuleState:
         )
 
 
-def _note(
-    state: RuleState, numbers: NDArray[np.int64], course: Course, sums: Floats, ends: NDArray[np.int64]
-) -> tuple[int, tuple[Point | Moment, ...]]:
-    """Return the history with the moments that are due, and the number of rounds between them.
+class Watch(StrEnum):
+    """The state of a rule under a monitor.
 
-    That number depends on the numbers of the rounds alone.
+    Examples
+    --------
+    >>> [str(status) for status in Watch]  # worst first
+    ['broken', 'changed', 'quiet', 'no rows yet']
     """
-    every, history = state.every, list(state.history)
-    due = np.flatnonzero(numbers % every == 0)
-    while len(history) + len(due) > _MOST_POINTS:
-        every, history = 2 * every, history[1::2]
-        due = due[numbers[due] % every == 0]
-    logs = np.stack([course.ever[due], course.change[due]]) / math.log(10)
-    lines = zip(ends[due].tolist(), *logs.tolist(), map(tuple, sums[:, due].T.tolist()), strict=True)
-    return every, (*history, *(Moment(*line) for line in lines))
+
+    BROKEN = "broken"
+    CHANGED = "changed"
+    QUIET = "quiet"
+    UNSEEN = "no rows yet"
 
 
-def _find_first(course: Floats, limit: float, ends: NDArray[np.int64], before: int | None) -> int | None:
-    """Return the number of rows at which a course first reached a limit."""
-    if before is not None:
-        return before
-    reached = np.flatnonzero(course >= limit)
-    return int(ends[reached[0]]) if len(reached) else None
+@dataclass(frozen=True)
+class RuleWatch:
+    """A rule under a monitor, as `Monitor.status` returns it.
 
+    Parameters
+    ----------
+    rule : str
+        its text.
+    statement : str
+        the rule or family that it is part of, as it was stated.
+    sense : "<=" or ">="
+    target : float
+        the bound.
+    estimate : float
+        the rate so far, with random decisions averaged out; nan before there are rows. A rule on groups
+        compares them within rounds, or within batches, as the evidence does; it is their weighted average.
+    lower, upper : float
+        a confidence sequence of the same rate: right at all times and for all rules together, with
+        probability `confidence`.
+    rows : int
+        rows that the rule is about and that show all it refers to.
+    e_value : float
+        evidence that the rule was broken at some time: the e-process.
+    detector : float
+        evidence that it was broken lately: the e-detector.
+    evidence : float
+        how far the larger of both is on the way to an alarm, on the scale of logarithms; one is an alarm.
+    status : Watch
+        "broken" where the e-process has reached its limit, "changed" where only the detector has.
+    since : int or None
+        how many rows the monitor had seen at the first alarm.
+    reason : str
+        why no row has told anything yet, or empty.
+    history : tuple of Point
+        at some times, evenly spaced in rows: row, estimate, lower, upper, and the decimal logarithms of both
+        kinds of evidence, ever and change.
+    confidence : float
+        the probability of all intervals together, 1 - `ever`.
+    hidden : bool
+        whether numbers were left out, since they are about a group of few rows.
+    """
 
-def _round(value: float) -> float:
-    return float(f"{value:.{_DIGITS}g}")
+    rule: str
+    statement: str
+    sense: str
+    target: float
+    estimate: float
+    lower: float
+    upper: float
+    rows: int
+    e_value: float
+    detector: float
+    evidence: float
+    status: Watch
+    since: int | None
+    reason: str
+    history: tuple[Point, ...]
+    confidence: float
+    hidden: bool = False
+
+    def hide(self, min_cell: int) -> RuleWatch:
+        """Return the rule with its status, and without numbers that reveal single rows."""
+        unknown = dict.fromkeys(("estimate", "lower", "upper", "e_value", "detector"), math.nan)
+        reason = f"not shown: it is about a group of fewer than {min_cell} rows so far, or beside one"
+        return replace(
+            self, **unknown, rows=0, evidence=0.0, reason=self.reason or reason, history=(), hidden=True
+        )
+
+    @property
+    def is_beyond(self) -> bool:
+        """Whether the rate so far is beyond the bound, which may be chance."""
+        return self.estimate > self.target if self.sense == "<=" else self.estimate < self.target
 
 
 def merge_copies(rules: Sequence[Rule], rows: DecidedRows, batched: bool = False) -> list[WatchedRule]:
@@ -263,25 +284,20 @@ def merge_copies(rules: Sequence[Rule], rows: DecidedRows, batched: bool = False
     """
     merged: dict[Any, WatchedRule] = {}
     for rule in rules:
-        watched = WatchedRule.of(rule, rows.space, rows.limits, batched)
-        key = _describe(watched, rows)
-        copies = merged[key].copies if key in merged else ()
-        merged[key] = replace(merged.get(key, watched), copies=(*copies, str(rule)))
+        hypothesis = Hypothesis.of(rule, rows.space, rows.limits)
+        # Compare weights and amounts of the rows, up to constants that events may exchange.
+        constant, columns = hypothesis.constant, list[bytes]()
+        for one in rows.sample(hypothesis):
+            inside = one.sizes > 0
+            values = one.amounts[inside] / one.sizes[inside]
+            level = float(values[0]) if len(values) else math.nan
+            constant += level
+            columns.append(np.round(one.sizes, 9).tobytes() + (np.round(values - level, 9) + 0.0).tobytes())
+        # If none of the rows is in an event, they do not distinguish the rule from others.
+        key = str(rule) if math.isnan(constant) else (round(constant, 9), *sorted(columns))
+        watched = merged.get(key, WatchedRule(hypothesis, (), Events.of(hypothesis, batched)))
+        merged[key] = replace(watched, copies=(*watched.copies, str(rule)))
     return list(merged.values())
-
-
-def _describe(watched: WatchedRule, rows: DecidedRows) -> tuple[Any, ...]:
-    """Return weights and amounts of the rows, up to constants that events may exchange."""
-    constant, columns = watched.constant, list[bytes]()
-    for one in rows.sample(watched.hypothesis):
-        inside = one.sizes > 0
-        if not inside.any():  # none of the rows distinguishes this rule from others
-            return (str(watched.rule),)
-        values = one.amounts[inside] / one.sizes[inside]
-        level = float(values[0])
-        constant += level
-        columns.append(np.round(one.sizes, 9).tobytes() + (np.round(values - level, 9) + 0.0).tobytes())
-    return (round(constant, 9), *sorted(columns))
 
 
 def find_interval(sums: Floats, events: Events, level: float) -> tuple[Floats, Floats]:
@@ -289,12 +305,18 @@ def find_interval(sums: Floats, events: Events, level: float) -> tuple[Floats, F
 
     Each is ever wrong with probability `level`.
     """
-    n_times, estimate = sums.shape[1], estimate_rates(sums)
+    estimate, ends = estimate_rates(sums), list[Floats]()
     inside = np.clip(np.nan_to_num(estimate, nan=events.lowest), events.lowest, events.highest)
-    lower = _search(sums, events, level, np.full(n_times, events.lowest), inside, 1.0)
-    upper = _search(sums, events, level, np.full(n_times, events.highest), inside, -1.0)
-    unseen = np.isnan(estimate)
-    return np.where(unseen, events.lowest, lower), np.where(unseen, events.highest, upper)
+    for sign, end in ((1.0, events.lowest), (-1.0, events.highest)):
+        # Bisect between the end of the range, if it is refuted, and the estimate, to the last bits.
+        refuted, held = np.full(len(estimate), end), inside
+        kept = np.isnan(estimate) | ~_is_refuted(refuted, sums, events, level, sign)
+        for _ in range(40):
+            middle = (refuted + held) / 2
+            gone = _is_refuted(middle, sums, events, level, sign)
+            refuted, held = np.where(gone, middle, refuted), np.where(gone, held, middle)
+        ends.append(np.where(kept, end, held))
+    return ends[0], ends[1]
 
 
 def estimate_rates(sums: Floats) -> Floats:
@@ -303,24 +325,13 @@ def estimate_rates(sums: Floats) -> Floats:
     return np.divide(amounts, weights, out=np.full(len(weights), np.nan), where=weights > 0)
 
 
-def _search(sums: Floats, events: Events, level: float, out: Floats, inside: Floats, sign: float) -> Floats:
-    """Return the end of the sequence, between a value that may be out of it and one that is in it."""
-    kept = ~_is_refuted(out, sums, events, level, sign)
-    refuted, held = out.copy(), inside.copy()
-    for _ in range(40):  # halvings, to the last bits
-        middle = (refuted + held) / 2
-        gone = _is_refuted(middle, sums, events, level, sign)
-        refuted, held = np.where(gone, middle, refuted), np.where(gone, held, middle)
-    return np.where(kept, out, held)
-
-
 def _is_refuted(rate: Floats, sums: Floats, events: Events, level: float, sign: float) -> Mask:
     """Check where the rate is too small (sign 1) or too large (-1) for the rounds so far."""
     weights, amounts, squares, products, squared_weights = sums
     total = sign * (amounts - rate * weights)
     variance = np.maximum(squares - 2 * rate * products + rate**2 * squared_weights, 0.0)
     # The more a round can fall behind, the farther ahead of zero their total can be by chance.
-    behind = events.find_largest_loss(-rate) if sign > 0 else events.find_largest_gain(-rate)
+    behind = events.find_largest_loss(-rate, sign)
     # Stakes are relative to the scale.
     scale = np.maximum(behind, _LEAST_SCALE * (events.highest - events.lowest))
     return find_log_wealth(total, variance, scale) > math.log(1 / level)

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 
@@ -28,13 +27,6 @@ BLOCK = 32  # rounds
 _KEPT = 1e-3  # of the money is not staked, so that a block cannot lose more than a number can hold
 _MOST_FACTOR = 1e3  # of a round, likewise
 _MOST = 1e100  # money that is noted
-
-
-class Course(NamedTuple):
-    """The logarithms of the e-process and of the e-detector after each round, (n_rounds,)."""
-
-    ever: Floats
-    change: Floats
 
 
 @dataclass(frozen=True)
@@ -48,9 +40,10 @@ class Wealth:
     inverses: Floats = field(default_factory=lambda: np.zeros(N_ALTERNATIVES))  # the sum of 1 / R_{j-1}
     log_start: float = 0.0  # log of the e-process before the first round
 
-    def bet(self, factors: Floats, every: int = 1) -> tuple[Wealth, Course]:
+    def bet(self, factors: Floats, every: int = 1) -> tuple[Wealth, Floats]:
         """Return the wealth after rounds with these factors (n_alternatives, n_rounds), and its course.
 
+        The course (2, n_rounds) has the logarithms of the e-process and of the e-detector after each round.
         The e-process gets deposits at the start of `every` so many blocks.
         """
         n_rounds, offset, first = factors.shape[1], self.rounds % BLOCK, self.rounds // BLOCK
@@ -72,7 +65,8 @@ class Wealth:
         inverses = np.add.accumulate(inverses, axis=2)
         # Carry the money from block to block.
         blocks = first + np.arange(n_blocks)
-        deposits = np.where(blocks % every == 0, weigh_deposit(blocks // every + 1.0), 0.0)
+        number = blocks // every + 1.0  # of the latest deposit
+        deposits = np.where(blocks % every == 0, weigh_rest(number - 1) - weigh_rest(number), 0.0)
         begun = np.empty((n_blocks, 2, N_ALTERNATIVES))
         money = np.stack([self.ever, self.change])
         ends = products[:, :, -1].T
@@ -81,11 +75,11 @@ class Wealth:
         for block in range(n_blocks):
             begun[block] = money
             money = np.minimum(ends[block] * (money + added[block]), _MOST)
-        rest = weigh_rest(blocks // every + 1.0)[:, None]
+        rest = weigh_rest(number)[:, None]
         made = (products * (begun[:, 0].T + deposits)[:, :, None]).mean(axis=0) + rest
         detected = (products * (begun[:, 1].T[:, :, None] + inverses)).mean(axis=0)
-        ever, change = (np.log(np.minimum(x.ravel()[played], _MOST)) for x in (made, detected))
-        course = Course(ever + self.log_start, change)
+        course = np.log([np.minimum(x.ravel()[played], _MOST) for x in (made, detected)])
+        course[0] += self.log_start
         rounds = self.rounds + n_rounds
         product, spent = np.ones(N_ALTERNATIVES), np.zeros(N_ALTERNATIVES)
         if place := rounds % BLOCK:
@@ -94,11 +88,9 @@ class Wealth:
         return Wealth(rounds, money[0].copy(), money[1].copy(), product, spent, self.log_start), course
 
 
-def weigh_deposit(number: Floats) -> Floats:
-    """Return the size of the first, second, ... deposit: about 1 / (k log(k)^2), so that late ones count."""
-    return weigh_rest(number - 1) - weigh_rest(number)
-
-
 def weigh_rest(number: Floats) -> Floats:
-    """Return what is left after so many deposits: one before the first."""
+    """Return what is left after so many deposits: one before the first.
+
+    The k-th deposit is the difference of two, about 1 / (k log(k)^2), so that late ones count.
+    """
     return math.log(2) / np.log(number + 2)

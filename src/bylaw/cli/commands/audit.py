@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,7 +16,6 @@ import bylaw
 from bylaw.cli import options
 from bylaw.cli.console import (
     ExitCode,
-    Grid,
     describe_problem,
     make_plain,
     remark,
@@ -27,6 +26,9 @@ from bylaw.cli.console import (
 from bylaw.cli.files import check_outputs, open_tables
 from bylaw.errors import EvidenceError, OptionError, Remedy, join_remedy
 
+if TYPE_CHECKING:
+    from bylaw.cli.tables import PolicyTables
+
 _EXIT = {  # of other verdicts, undecided
     "certified": ExitCode.SUCCESS,
     "violated": ExitCode.BROKEN,
@@ -34,17 +36,17 @@ _EXIT = {  # of other verdicts, undecided
 }
 
 
+@options.share(
+    *("other_rules", "other_rule", *options.TESTS, "previous", "min_cell", "sample", "seed"),
+    *(*options.LABELED, "weight", "propensity_weights", *options.READ, "as_json"),
+)
 def run_audit(
     context: typer.Context,
     policy: options.PolicyPath,
     table: options.Table,
-    rules: options.OtherRules = None,
-    rule: options.OtherRule = None,
     decisions: Annotated[
-        str | None,
-        typer.Option(help="Test the decisions in this column, not the policy's probabilities."),
+        str | None, typer.Option(help="Test the decisions in this column, not the policy's probabilities.")
     ] = None,
-    confidence: options.Confidence = None,
     method: Annotated[
         str | None,
         typer.Option(
@@ -62,26 +64,6 @@ def run_audit(
             help="Record this audit and its rows in the policy's file; by default it is not changed.",
         ),
     ] = False,
-    limit: options.Limit = None,
-    largest_weight: options.LargestWeight = None,
-    outcomes: options.Outcomes = None,
-    previous: options.Previous = None,
-    min_cell: options.MinCell = None,
-    sample: options.Sample = None,
-    seed: options.Seed = None,
-    scores: options.Scores = None,
-    positive: options.Positive = None,
-    group: options.Group = None,
-    group_probabilities: options.GroupProbabilities = None,
-    true_group: options.TrueGroup = None,
-    reference: options.Reference = None,
-    label: options.Label = None,
-    weight: options.Weight = None,
-    propensity_weights: options.PropensityWeights = None,
-    normalize: options.Normalize = False,
-    delimiter: options.Delimiter = None,
-    format_: options.InputFormat = None,
-    as_json: options.AsJson = False,
 ) -> None:
     """Test each rule on held-out rows.
 
@@ -99,50 +81,42 @@ def run_audit(
       bylaw audit policy.json 'logs/2024-*.parquet' --label y --sample 1000000
     """
     from bylaw._base.validation import check_choice
-    from bylaw.cli import tables
     from bylaw.cli.decisions import read_decisions
-    from bylaw.cli.rules_file import read_other_rules
+    from bylaw.cli.tables import PolicyTables, check_propensity_weights
     from bylaw.testing import METHODS
 
+    given = context.obj
     settings = {
-        "confidence": options.check_confidence(confidence),
+        "confidence": options.check_confidence(given.confidence),
         "method": check_choice("betting" if method is None else method, "method", METHODS),
         "fitted_rows": check_choice(fitted_rows, "fitted_rows", ("refuse", "estimate")),
-        **options.keep_given(min_cell=min_cell),
+        **options.keep_given(min_cell=given.min_cell),
     }
-    reading, stated = options.make_reading(sample, seed), options.state_columns(context)
+    reading = options.make_reading(given)
     (table,) = open_tables(context, table)
-    tested, others = bylaw.Policy.load(policy), read_other_rules(rules, rule)
-    limits = tables.parse_limits(limit, (others or tested).problem)
-    earlier = tables.load_previous(previous, tested)
-    columns = tables.find_policy_columns(tested, table, stated, others=others, previous=earlier)
-    rows = tables.read_rows(table, columns, tables.list_group_values(tested), reading, earlier)
-    tables.check_propensity_weights(rows, stated)
-    problem = tested.problem if others is None else tables.join_problems(tested.problem, others.problem)
+    tables = PolicyTables.open(policy, given, reading=reading)
+    tested, others = tables.policy, tables.others
+    rows, _ = tables.read_held_out(table, given)
+    check_propensity_weights(rows, given)
+    if decisions is not None:
+        settings["decisions"] = read_decisions(table, decisions, tested, reading)
     try:
         audit = bylaw.audit(
-            tested,
-            rows,
-            rules=None if others is None else list(others.problem.rules),
-            decisions=None if decisions is None else read_decisions(table, decisions, tested, reading),
-            outcomes=tables.read_outcomes(table, outcomes, problem, rows.classes, reading),
-            limits=limits,
-            largest_weight=largest_weight,
-            **settings,
+            tested, rows, rules=None if others is None else list(others.problem.rules), **settings
         )
     except EvidenceError as refused:
         if refused.remedy != Remedy("estimate_fitted_rows"):
             raise
         # An audit on rows of the fit is undecided.
-        code = write_failure(refused, describe_problem(refused), ExitCode.UNDECIDED, as_json)
+        code = write_failure(refused, describe_problem(refused), ExitCode.UNDECIDED, given.as_json)
         raise typer.Exit(code) from None
     if not audit.certificate:
-        options.refuse_idle("held-out rows", confidence=confidence, method=method, record=record)
+        options.refuse_idle("held-out rows", confidence=given.confidence, method=method, record=record)
     if record:
         tested.save(policy)
     statements = {} if others else {price.rule: price.statement for price in tested.rule_prices}
     code = _EXIT.get(audit.verdict, ExitCode.UNDECIDED)
-    write_result(audit.to_dict(), _describe_audit(audit, statements), as_json, code)
+    write_result(audit.to_dict(), _describe_audit(audit, statements), given.as_json, code)
 
 
 def _describe_audit(audit: bylaw.Audit, statements: Mapping[str, str]) -> Iterator[Any]:
@@ -154,7 +128,11 @@ def _describe_audit(audit: bylaw.Audit, statements: Mapping[str, str]) -> Iterat
     for rule in audit.shown.rules:
         families.setdefault(statements.get(rule.rule, rule.rule), []).append(rule)
     for statement, members in families.items():
-        yield make_plain(f"{statement}: {_count_verdicts(members)}", "bold")
+        counts = Counter(str(rule.verdict) for rule in members)
+        verdicts = [f"{n} {verdict}" if len(counts) > 1 else verdict for verdict, n in counts.items()]
+        reasons = {join_remedy(rule.reason, rule.remedy, word_for_shell) for rule in members if rule.reason}
+        reason = f" ({min(reasons)})" if reasons else ""
+        yield make_plain(f"{statement}: {', '.join(verdicts)}{reason}", "bold")
         worst = max(members, key=lambda rule: -math.inf if math.isnan(rule.excess) else rule.excess)
         if worst.rule != statement:
             yield f"  worst: {worst.rule}"
@@ -176,14 +154,10 @@ def _describe_audit(audit: bylaw.Audit, statements: Mapping[str, str]) -> Iterat
     yield f"all rules together: {audit.verdict} (--json has every single rule)"
 
 
-def _count_verdicts(members: list[bylaw.RuleAudit]) -> str:
-    """Return the number of rules of a family with each verdict, and the reason if one has none."""
-    counts = Counter(str(rule.verdict) for rule in members)
-    text = ", ".join(f"{n} {verdict}" if len(counts) > 1 else verdict for verdict, n in counts.items())
-    reasons = {join_remedy(rule.reason, rule.remedy, word_for_shell) for rule in members if rule.reason}
-    return f"{text}{f' ({min(reasons)})' if reasons else ''}"
-
-
+@options.share(
+    *("other_rules", "other_rule", "limit", "outcomes", "previous", "min_cell", "id_column"),
+    *(*options.LABELED, *options.READ, "as_json"),
+)
 def run_watch(
     context: typer.Context,
     policy: options.PolicyPath,
@@ -195,14 +169,10 @@ def run_watch(
         ),
     ],
     late: Annotated[
-        bool,
-        typer.Option("--late", help="The table has ids, and labels or groups of rows of earlier runs."),
+        bool, typer.Option("--late", help="The table has ids, and labels or groups of rows of earlier runs.")
     ] = False,
-    rules: options.OtherRules = None,
-    rule: options.OtherRule = None,
     decisions: Annotated[
-        str | None,
-        typer.Option(help="Watch the decisions in this column, not the policy's probabilities."),
+        str | None, typer.Option(help="Watch the decisions in this column, not the policy's probabilities.")
     ] = None,
     ever: Annotated[
         float | None,
@@ -236,25 +206,9 @@ def run_watch(
     restart: Annotated[
         bool, typer.Option("--restart", help="Clear the alarms first, after their cause was fixed.")
     ] = False,
-    limit: options.Limit = None,
-    outcomes: options.Outcomes = None,
-    previous: options.Previous = None,
-    min_cell: options.MinCell = None,
     plot: Annotated[
         Path | None, typer.Option(help="Also plot rates and evidence, a PNG or SVG file.")
     ] = None,
-    id_column: options.IdColumn = None,
-    scores: options.Scores = None,
-    positive: options.Positive = None,
-    group: options.Group = None,
-    group_probabilities: options.GroupProbabilities = None,
-    true_group: options.TrueGroup = None,
-    reference: options.Reference = None,
-    label: options.Label = None,
-    normalize: options.Normalize = False,
-    delimiter: options.Delimiter = None,
-    format_: options.InputFormat = None,
-    as_json: options.AsJson = False,
 ) -> None:
     """Watch a policy on rows as they arrive, as often as you like.
 
@@ -272,83 +226,89 @@ def run_watch(
 
       bylaw watch policy.json outcomes.parquet --state watch.json --late --id-column id --label y
     """
-    from bylaw._base.files import lock_folder
-    from bylaw.cli import tables
-    from bylaw.cli.rules_file import read_other_rules
+    from bylaw._base.files import hash_file, lock_folder
+    from bylaw.cli.rules_file import RulesFile
+    from bylaw.cli.tables import PolicyTables
     from bylaw.language.expressions import CHANGED
+    from bylaw.rows.table_files import find_files, look_at
 
-    check_outputs(None, [policy, table, rules], state, plot)
-    stated = options.state_columns(context)
+    given = context.obj
+    check_outputs(None, [policy, table, given.other_rules], state, plot)
     (table,) = open_tables(context, table)
-    watched, others = bylaw.Policy.load(policy), read_other_rules(rules, rule)
-    earlier = tables.load_previous(previous, watched)
+    tables = PolicyTables.open(policy, given, remarks=False)
+    watched = tables.policy
     # If decisions are given, only a rule on changes needs the earlier policy.
-    blind = decisions is not None and earlier is None and CHANGED in watched.problem.arrays
+    blind = decisions is not None and tables.earlier is None and CHANGED in watched.problem.arrays
+    tables = replace(tables, reads_changes=not blind)
+    settings = {"ever": ever, "run_length": run_length, "unit": unit}
     with lock_folder(state.absolute().parent):  # another run on the same state waits
-        with _refuse_changes(table):  # its columns are read one after the other
-            settings = {"ever": ever, "run_length": run_length, "unit": unit}
+        before = {path: look_at(path) for path in find_files(str(table))}
+        try:  # columns are read one after the other
             if state.exists():
-                monitor = _load_monitor(state, watched, others, limit, blind, settings)
+                monitor = _load_monitor(state, tables, given.limit, settings)
                 if restart:
                     monitor.restart()
+            elif late:
+                raise OptionError(
+                    f"there is no state {state}: count the rows first, and add their labels with --late later"
+                )
             else:
-                if late:
-                    raise OptionError(
-                        f"there is no state {state}: count the rows first, and add their labels with --late "
-                        "later"
-                    )
                 options.refuse_idle("a state that exists", restart=restart)
-                monitor = _make_monitor(watched, others, limit, blind, table, stated, settings)
-            name = _name_batch(table) if batch is None else batch
-            counted = name not in monitor.batches
+                monitor = _make_monitor(tables, table, given.limit, settings)
+            if monitor.problem is not watched.problem and tables.others is None:
+                tables = replace(tables, others=RulesFile(monitor.problem))
+            if batch is None:  # a hash of all files, of 64 bits
+                digests = [bytes.fromhex(hash_file(path)) for path in before]
+                batch = hashlib.sha256(b"".join(digests)).hexdigest()[:16]
+            counted = batch not in monitor.batches
             if not counted:
                 remark(f"{table} was counted before; it is not counted again")
             elif late:
                 options.refuse(
                     "is for new rows; with --late, a table has ids, labels and groups",
                     decisions=decisions,
-                    outcomes=outcomes,
-                    scores=scores,
+                    outcomes=given.outcomes,
+                    scores=given.scores,
                 )
-                _add_late(monitor, table, stated, name)
+                _add_late(monitor, tables, table, batch)
             else:
-                _add_rows(monitor, table, stated, name, decisions, outcomes, earlier, blind)
-        if name not in monitor.batches:
+                _add_rows(monitor, tables, table, batch, decisions, given.outcomes)
+        finally:
+            if before != {path: look_at(path) for path in find_files(str(table))}:
+                raise EvidenceError(
+                    f"{table} was changed while it was read; nothing was counted. Run it again"
+                )
+        if batch not in monitor.batches:
             counted = False
             remark(f"all rows of {table} were counted before, under another name")
-        shown = options.keep_given(min_cell=min_cell)
+        shown = options.keep_given(min_cell=given.min_cell)
         if plot is not None:
             import matplotlib
 
             matplotlib.use("Agg")
             monitor.plot(**shown).savefig(plot, dpi=120)
         monitor.save(state)
-    facts = {**monitor.to_dict(**shown), "batch": name, "counted": counted}
+    facts = {**monitor.to_dict(**shown), "batch": batch, "counted": counted}
     facts |= {"state": str(state), "policy": watched.digest}
     code = ExitCode.BROKEN if monitor.alarm else ExitCode.SUCCESS
-    write_result(facts, _describe_watch(monitor, state, **shown), as_json, code)
+    write_result(facts, _describe_watch(monitor, state, **shown), given.as_json, code)
 
 
 def _load_monitor(
-    state: Path,
-    policy: bylaw.Policy,
-    others: Any,
-    limit: list[str] | None,
-    blind: bool,
-    settings: Mapping[str, Any],
+    state: Path, tables: PolicyTables, limit: list[str] | None, settings: Mapping[str, Any]
 ) -> bylaw.Monitor:
     """Return the monitor of an earlier run, or raise if an option differs from those of that run."""
     from bylaw.cli.tables import parse_limits
     from bylaw.fitting.refit import counts_changes
 
-    monitor = bylaw.Monitor.load(state, policy)
-    if blind and any(map(counts_changes, monitor.problem.rules)):
+    monitor = bylaw.Monitor.load(state, tables.policy)
+    if not tables.reads_changes and any(map(counts_changes, monitor.problem.rules)):
         raise OptionError(
             f"{state} watches changed decisions: give the earlier policy, --previous, as in its first run"
         )
     rules = [*map(str, monitor.problem.rules)]
     differs = {
-        "rule": others is not None and [*map(str, others.problem.rules)] != rules,
+        "rule": tables.others is not None and [*map(str, tables.problem.rules)] != rules,
         **{name: value not in (None, getattr(monitor, name)) for name, value in settings.items()},
         "limit": bool(limit) and parse_limits(limit, monitor.problem) != dict(monitor.limits),
     }
@@ -357,109 +317,70 @@ def _load_monitor(
 
 
 def _make_monitor(
-    policy: bylaw.Policy,
-    others: Any,
-    limit: list[str] | None,
-    blind: bool,
-    table: Path,
-    stated: Mapping[str, Any],
-    settings: Mapping[str, Any],
+    tables: PolicyTables, table: Path, limit: list[str] | None, settings: Mapping[str, Any]
 ) -> bylaw.Monitor:
     """Return a new monitor; the table has the values of groups that the policy does not know.
 
-    If `blind`, the earlier policy is unknown, and rules on changed decisions are left out.
+    If the earlier policy is unknown, rules on changed decisions are left out.
     """
-    from bylaw.cli import tables
+    from bylaw.cli.tables import parse_limits, read_rows
     from bylaw.fitting.refit import counts_changes
 
-    problem = (others or policy).problem
-    if blind:
+    problem, rules = tables.problem, None
+    if not tables.reads_changes:
         kept = [rule for rule in problem.rules if not counts_changes(rule)]
         if not kept:
             raise OptionError("all rules are on changed decisions: give the earlier policy, --previous")
         if len(kept) < len(problem.rules):
             remark("changed decisions are not watched: that needs the earlier policy, --previous")
         problem = problem.with_rules(kept)
-    known, values = tables.list_group_values(policy), {}
-    if any(name not in known for name in problem.attributes):
-        columns = tables.find_policy_columns(
-            policy, table, stated, others=others, changes=not blind, quiet=True
-        )
-        evidence = tables.read_rows(table, columns, known)
-        values = {name: group for name, group in evidence.group_values.items() if name not in known}
-    rules = list(problem.rules) if others is not None or blind else None
-    given = {name: value for name, value in settings.items() if value is not None}
-    limits = tables.parse_limits(limit, problem)
-    return bylaw.Monitor(policy, rules=rules, limits=limits, groups=values, **given)
-
-
-@contextlib.contextmanager
-def _refuse_changes(table: Path) -> Iterator[None]:
-    """Raise an error at the end if the files of a table have changed meanwhile, whatever else failed."""
-    from bylaw.rows.table_files import find_files, look_at
-
-    def look() -> dict[Path, Any]:
-        return {path: look_at(path) for path in find_files(str(table))}
-
-    before = look()
-    try:
-        yield
-    finally:
-        if look() != before:
-            raise EvidenceError(f"{table} was changed while it was read; nothing was counted. Run it again")
-
-
-def _name_batch(table: Path) -> str:
-    """Return a hash of all files of a table, of 64 bits."""
-    from bylaw._base.files import hash_file
-    from bylaw.rows.table_files import find_files
-
-    digests = [bytes.fromhex(hash_file(path)) for path in find_files(str(table))]
-    return hashlib.sha256(b"".join(digests)).hexdigest()[:16]
+    if tables.others is not None or not tables.reads_changes:
+        rules = list(problem.rules)
+    values: dict[str, Any] = {}
+    if any(name not in tables.values for name in problem.attributes):
+        plain = replace(tables, earlier=None)
+        evidence = read_rows(table, plain.find_columns(table), tables.values)
+        values = {name: group for name, group in evidence.group_values.items() if name not in tables.values}
+    limits = parse_limits(limit, problem)
+    return bylaw.Monitor(
+        tables.policy, rules=rules, limits=limits, groups=values, **options.keep_given(**settings)
+    )
 
 
 def _add_rows(
     monitor: bylaw.Monitor,
+    tables: PolicyTables,
     table: Path,
-    stated: Mapping[str, Any],
-    name: str,
+    batch: str,
     decisions: str | None,
     outcomes: list[str] | None,
-    previous: Any,
-    blind: bool,
 ) -> None:
     """Count the rows of a table, of which some may have been counted without their labels."""
     import numpy as np
 
-    from bylaw.cli import tables
     from bylaw.cli.decisions import read_decisions
-    from bylaw.cli.rules_file import RulesFile
+    from bylaw.cli.tables import read_outcomes
     from bylaw.language.expressions import CHANGED
 
-    policy, values = monitor.policy, tables.list_group_values(monitor.policy)
-    others = None if monitor.problem is policy.problem else RulesFile(monitor.problem)
-    columns = tables.find_policy_columns(
-        policy, table, stated, others=others, previous=previous, changes=not blind, quiet=True
-    )
-    evidence = tables.read_rows(table, columns, values, previous=previous)
-    if blind:  # no rule that is watched reads changes
+    policy = tables.policy
+    evidence, columns = tables.read(table)
+    if not tables.reads_changes:  # no rule that is watched reads changes
         zeros = np.zeros((len(evidence), len(policy.actions)))
         evidence = evidence.with_columns(costs={**evidence.costs, CHANGED: zeros})
-    made = None if decisions is None else read_decisions(table, decisions, policy, tables.Reading())
     monitor.update(
         evidence,
-        ids=tables.read_ids(table, columns, values),
-        decisions=made,
-        outcomes=tables.read_outcomes(table, outcomes, monitor.problem, policy.action_space.classes),
-        batch=name,
+        ids=tables.read_ids(table, columns),
+        decisions=None if decisions is None else read_decisions(table, decisions, policy, tables.reading),
+        outcomes=read_outcomes(table, outcomes, monitor.problem, policy.action_space.classes),
+        batch=batch,
     )
 
 
-def _add_late(monitor: bylaw.Monitor, table: Path, stated: Mapping[str, Any], name: str) -> None:
+def _add_late(monitor: bylaw.Monitor, tables: PolicyTables, table: Path, batch: str) -> None:
     """Add labels and groups of rows that were counted before."""
     from bylaw.rows.table_files import TableFile
 
-    card = monitor.policy.card.columns
+    card, stated = tables.policy.card.columns, tables.stated
     fitted = bylaw.Columns.from_dict(card) if card else bylaw.Columns()
     names = TableFile(table).names
     ids = stated.get("id") or fitted.id
@@ -481,20 +402,21 @@ def _add_late(monitor: bylaw.Monitor, table: Path, stated: Mapping[str, Any], na
         ids=rows[ids],
         labels=rows[label] if label in names else None,
         groups={group: rows[column] for group, column in groups.items()} or None,
-        batch=name,
+        batch=batch,
     )
 
 
 def _describe_watch(monitor: bylaw.Monitor, state: Path, **shown: int) -> Iterator[Any]:
     """Yield each rule or family as stated, by its worst member, and the headline of all."""
     from bylaw.testing import format_headline, format_interval, format_terms, sort_rules
+    from bylaw.view.cards import Table
 
     worst: dict[str, bylaw.RuleWatch] = {}
     for one in sort_rules(monitor, **shown):
         worst.setdefault(one.statement, one)
     lines = [
         (
-            one.status,
+            str(one.status),
             statement,
             "" if one.reason else f"{one.estimate:.4f}",
             f"{one.target:.4g}",
@@ -503,7 +425,8 @@ def _describe_watch(monitor: bylaw.Monitor, state: Path, **shown: int) -> Iterat
         )
         for statement, one in worst.items()
     ]
-    yield Grid(("status", "rule", "so far", "bound", "its rows", "evidence"), lines)
+    heads = ("status", "rule", "so far", "bound", "its rows", "evidence")
+    yield Table(heads, lines, numbers=range(2, 6))
     for statement, one in worst.items():
         if one.reason:
             yield f"{statement}: {one.reason}"

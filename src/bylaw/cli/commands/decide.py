@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import bylaw
 from bylaw.cli import options
-from bylaw.cli.console import Grid, get_width, remark, show_progress, write_result
+from bylaw.cli.console import remark, show_progress, write_result
 from bylaw.cli.files import STREAM, check_outputs, name_output, open_output, open_tables
 from bylaw.errors import OptionError
 
+if TYPE_CHECKING:
+    from bylaw.cli.tables import PolicyTables
+
 _SHOWN_CLASSES = 2  # the likeliest, by the model
-_NAMES_WIDTH, _NUMBER_WIDTH, _GAP = 13, 7, 2  # characters of a table: of "without rules", of +0.1234, between
+_SHOWN_ACTIONS = 8
 
 
+@options.share(*("key", "key_file", "previous", "id_column", *options.SCORED, *options.READ, "as_json"))
 def run_decide(
     context: typer.Context,
     policy: options.PolicyPath,
@@ -31,18 +35,8 @@ def run_decide(
         typer.Option("--probabilities", help="Also write the probability of each action, decision_p_ACTION."),
     ] = False,
     keep: Annotated[
-        list[str] | None,
-        typer.Option("--keep", help="Also copy this column of the table; may be repeated."),
+        list[str] | None, typer.Option("--keep", help="Also copy this column of the table; may be repeated.")
     ] = None,
-    format_: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            help=f"The format of a table that is -, or of the parts: {', '.join(options.FORMATS)}.",
-        ),
-    ] = None,
-    key: options.Key = None,
-    key_file: options.KeyFile = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Remove the decisions of another run from the folder.")
     ] = False,
@@ -53,16 +47,6 @@ def run_decide(
     repeated_ids: Annotated[
         bool, typer.Option("--repeated-ids", help="Admit an id in several rows, which share their draw.")
     ] = False,
-    previous: options.Previous = None,
-    id_column: options.IdColumn = None,
-    scores: options.Scores = None,
-    positive: options.Positive = None,
-    group: options.Group = None,
-    group_probabilities: options.GroupProbabilities = None,
-    reference: options.Reference = None,
-    normalize: options.Normalize = False,
-    delimiter: options.Delimiter = None,
-    as_json: options.AsJson = False,
 ) -> None:
     """Decide every row: write the ids, and a column `decision`.
 
@@ -84,46 +68,40 @@ def run_decide(
       bylaw decide policy.json new/ -o decisions/
     """
     from bylaw._base.validation import check_choice
-    from bylaw.cli import tables
     from bylaw.cli.decision_folder import DecisionFolder, name_parts
     from bylaw.cli.decisions import Decider, DecisionColumn, write_decisions
+    from bylaw.cli.tables import PolicyTables
     from bylaw.rows.table_files import detect_format, find_suffix, is_many
 
+    given = context.obj
+    format_, key_file = given.format_, given.key_file
     # Each file of a folder gets a part of its own, unless the output is a file.
     parts = STREAM not in (table, output) and is_many(table)
     parts = parts and (output.is_dir() or find_suffix(output) is None)
     for name, path in {"the policy": policy, "--key-file": key_file}.items():
         if path == STREAM:
             raise OptionError(f"only the table can be -, standard input: give {name} as a file")
-    check_outputs(output, [policy, table, key_file], as_json=as_json)
+    check_outputs(output, [policy, table, key_file], as_json=given.as_json)
     if not parts:
         options.refuse_idle("a folder of parts", overwrite=overwrite)
         if output != STREAM:
             detect_format(output)  # before anything is read
     refers = check_choice(unseen, "--unseen", ("fail", "refer")) == "refer"
-    stated, secret = options.state_columns(context), options.read_key(key, key_file)
+    secret = options.read_key(given)
     (source,) = open_tables(context, table, output, parts=parts)
-    loaded = bylaw.Policy.load(policy)
-    earlier = tables.load_previous(previous, loaded)
+    tables = PolicyTables.open(policy, given, deciding=True)
     targets = name_parts(source, format_) if parts else {}
     with open_output(output, f".{format_}") as target:
         written = Path(next(iter(targets))) if parts else target
-        decider = Decider(
-            loaded,
-            tables.find_policy_columns(loaded, source, stated, deciding=True, previous=earlier),
-            DecisionColumn(loaded, as_text=detect_format(written) == "csv"),
-            secret,
-            probabilities,
-            tuple(keep or ()),
-            earlier,
-            refers,
-        )
+        column = DecisionColumn(tables.policy, as_text=detect_format(written) == "csv")
+        columns = tables.find_columns(source)
+        decider = Decider(tables, columns, column, secret, probabilities, tuple(keep or ()), refers)
         file, counts = decider.open(source), {}
         files = file.split(decider.names)
         with show_progress("rows", file.rows) as advance:
             if parts:
                 settings = {
-                    "policy": loaded.digest,
+                    "policy": tables.policy.digest,
                     "columns": decider.columns.to_dict(),
                     "probabilities": probabilities,
                     "keep": decider.keep,
@@ -133,7 +111,10 @@ def run_decide(
                 }
                 folder = DecisionFolder.open(output, source, list(targets), settings, overwrite)
                 skipped = folder.fill(decider, files, targets, advance, repeated=repeated_ids)
-                total, counts = folder.count_rows(targets), {"parts": len(targets), "skipped": skipped}
+                total, counts = (
+                    sum(folder.parts[name].rows for name in targets),
+                    {"parts": len(targets), "skipped": skipped},
+                )
             else:
                 total = write_decisions(decider, files, target, advance, repeated=repeated_ids)
         if decider.unseen:
@@ -141,14 +122,15 @@ def run_decide(
         if counts.get("skipped"):
             remark(f"{counts['skipped']:,} of {len(targets):,} parts were complete already and are skipped")
         among = f" in {len(targets):,} parts" if parts else ""
-        facts = {"decisions": str(output), "rows": total, **counts, "policy": loaded.digest}
+        facts = {"decisions": str(output), "rows": total, **counts, "policy": tables.policy.digest}
         write_result(
             {**facts, "unseen": decider.unseen} if refers else facts,
             [f"{total:,} decisions{among}: {name_output(output)}"],
-            as_json,
+            given.as_json,
         )
 
 
+@options.share(*("key", "key_file", "previous", "id_column", *options.SCORED, *options.READ, "as_json"))
 def run_explain(
     context: typer.Context,
     policy: options.PolicyPath,
@@ -157,19 +139,6 @@ def run_explain(
         str | None, typer.Option(help="The number of the row, from 0; without a table, the row as JSON.")
     ] = None,
     wanted: Annotated[str | None, typer.Option("--id", help="The id of the row.")] = None,
-    key: options.Key = None,
-    key_file: options.KeyFile = None,
-    previous: options.Previous = None,
-    id_column: options.IdColumn = None,
-    scores: options.Scores = None,
-    positive: options.Positive = None,
-    group: options.Group = None,
-    group_probabilities: options.GroupProbabilities = None,
-    reference: options.Reference = None,
-    normalize: options.Normalize = False,
-    delimiter: options.Delimiter = None,
-    format_: options.InputFormat = None,
-    as_json: options.AsJson = False,
 ) -> None:
     """Explain the decision of one row: what each rule adds to the score of each action.
 
@@ -180,8 +149,9 @@ def run_explain(
       bylaw explain policy.json --row '{"p_approve": 0.6, "p_deny": 0.4, "race": "black"}'
     """
     from bylaw.cli.decisions import DecisionColumn
-    from bylaw.cli.tables import load_previous
+    from bylaw.cli.tables import PolicyTables
 
+    given = context.obj
     if table is None and (row is None or wanted is not None):
         raise OptionError(
             "no row is given: add a table with --row NUMBER or --id ID, or --row '{...}' as JSON"
@@ -190,39 +160,42 @@ def run_explain(
         raise OptionError("give either --row NUMBER, from 0, or --id ID")
     if table is not None and row is not None and not row.isdecimal():
         raise OptionError(f"--row must be a number, from 0, got {row!r}")
-    secret, stated = options.read_key(key, key_file), options.state_columns(context)
+    secret = options.read_key(given)
     (table,) = open_tables(context, table)
-    loaded = bylaw.Policy.load(policy)
-    earlier = load_previous(previous, loaded)
-    evidence, row_id = _read_row(loaded, table, row, wanted, stated, earlier)
+    tables = PolicyTables.open(policy, given, deciding=True)
+    loaded, (evidence, row_id) = tables.policy, _read_row(tables, table, row, wanted)
     has_id = isinstance(row_id, str | int)
-    if earlier is not None:
-        evidence = earlier.mark(evidence, [row_id] if has_id else None)
+    evidence = tables.mark(evidence, [row_id] if has_id else None)
     if not has_id:
-        options.refuse_idle("an id of the row, which keys the draw", key=key, key_file=key_file)
+        options.refuse_idle("an id of the row, which keys the draw", key=given.key, key_file=given.key_file)
     why, column = bylaw.explain(loaded, evidence), DecisionColumn(loaded)
     best = {"before": why.before, "without_rules": why.without_rules, "after": why.after}
     names = {name: None if one is None else column.name(one[0]) for name, one in best.items()}
     drawn = None
     if has_id:  # the draw of `bylaw decide`
         drawn = column.name(loaded.decide_positions(evidence, ids=[row_id], key=secret)[0])
-    facts = {"id": row_id, "decision": drawn, **names, "actions": _list_actions(why)}
+    # The baseline and the pulls of the rules add up to the score; no minus is before a zero.
+    actions = [
+        {
+            "action": action,
+            "probability": float(why.probabilities[0, a]),
+            "baseline": float(why.baseline[0, a]) + 0.0,
+            **{rule: float(why.pulls[0, j, a]) + 0.0 for j, rule in enumerate(why.rules)},
+            "score": float(why.scores[0, a]) + 0.0,
+        }
+        for a, action in enumerate(why.actions)
+    ]
+    facts = {"id": row_id, "decision": drawn, **names, "actions": actions}
     draw = [f"The id {row_id} draws: {drawn}"] if has_id else []
-    write_result(facts, [*_describe(why, loaded, evidence, names), *draw], as_json)
+    write_result(facts, [*_describe(why, loaded, evidence, names), *draw], given.as_json)
 
 
 def _read_row(
-    policy: bylaw.Policy,
-    table: Path | None,
-    row: str | None,
-    wanted: str | None,
-    stated: Mapping[str, Any],
-    earlier: Any,
+    tables: PolicyTables, table: Path | None, row: str | None, wanted: str | None
 ) -> tuple[bylaw.Evidence, Any]:
     """Return the row, and its id if it has one."""
     import pyarrow
 
-    from bylaw.cli import tables
     from bylaw.rows.table_files import open_columns
 
     if table is None:
@@ -234,76 +207,48 @@ def _read_row(
             raise OptionError(
                 f"--row without a table must be one row as JSON, {{column: value}}, got {row!r}"
             )
-        columns = tables.find_policy_columns(
-            policy, Path("--row"), stated, deciding=True, names=list(content), previous=earlier
-        )
+        columns = tables.find_columns(Path("--row"), list(content))
         try:
             rows = pyarrow.Table.from_pylist([{name: content[name] for name in columns.needed}])
         except (OverflowError, pyarrow.ArrowException) as problem:
             raise OptionError(f"--row has a value that a column cannot hold: {problem}") from None
         return columns.evidence(rows), content.get(columns.id or "")
-    columns = tables.find_policy_columns(policy, table, stated, deciding=True, previous=earlier)
+    columns = tables.find_columns(table)
     if wanted is not None and columns.id is None:
         raise OptionError("name the column of the ids with --id-column NAME")
-    ids = [] if columns.id is None or columns.id in columns.needed else [columns.id]
-    file = open_columns(table, columns, tables.list_group_values(policy))
-    batches = file.batches([*columns.needed, *ids])
-    if row is None:
-        match = _find_id(batches, table, columns.id, wanted)
-    else:
-        match = _find_number(batches, table, int(row))
-    row_id = None if columns.id is None else match.column(columns.id)[0].as_py()
-    return columns.evidence(match), row_id
-
-
-def _find_number(batches: Iterable[Any], table: Path, place: int) -> Any:
-    rows = 0
-    for batch in batches:
-        if place < rows + len(batch):
-            return batch.slice(place - rows, 1)
-        rows += len(batch)
-    raise OptionError(f"{table} has {rows:,} rows, from 0 on, and no row {place}")
-
-
-def _find_id(batches: Iterable[Any], table: Path, column: str | None, wanted: str | None) -> Any:
-    matches = []
-    for batch in batches:
-        ids = batch.column(column).to_pylist()
-        matches += [batch.slice(i, 1) for i, value in enumerate(ids) if str(value) == wanted]
-    if len(matches) > 1:
-        raise OptionError(f"{table} has several rows with the id {wanted!r}: choose one by its --row NUMBER")
+    names = [*columns.needed, *([] if columns.id in (None, *columns.needed) else [columns.id])]
+    matches, first = [], 0  # rows that match, and the number of the first row of a batch
+    for batch in open_columns(table, columns, tables.values).batches(names):
+        if row is None:
+            ids = batch.column(columns.id).to_pylist()
+            places = [i for i, value in enumerate(ids) if str(value) == wanted]
+        else:
+            places = [int(row) - first] if first <= int(row) < first + len(batch) else []
+        matches += [batch.slice(i, 1) for i in places]
+        first += len(batch)
+        if row is not None and matches:
+            break
+    if not matches and row is not None:
+        raise OptionError(f"{table} has {first:,} rows, from 0 on, and no row {int(row)}")
     if not matches:
         raise OptionError(f"{table} has no row with the id {wanted!r}")
-    return matches[0]
-
-
-def _list_actions(why: bylaw.Explanation) -> list[dict[str, Any]]:
-    """Return a line for each action; the baseline and the pulls of the rules add up to the score."""
-    return [
-        {
-            "action": action,
-            "probability": float(why.probabilities[0, a]),
-            "baseline": float(why.baseline[0, a]) + 0.0,  # no minus before a zero
-            **{rule: float(why.pulls[0, j, a]) + 0.0 for j, rule in enumerate(why.rules)},
-            "score": float(why.scores[0, a]) + 0.0,
-        }
-        for a, action in enumerate(why.actions)
-    ]
+    if len(matches) > 1:
+        raise OptionError(f"{table} has several rows with the id {wanted!r}: choose one by its --row NUMBER")
+    row_id = None if columns.id is None else matches[0].column(columns.id)[0].as_py()
+    return columns.evidence(matches[0]), row_id
 
 
 def _describe(
     why: bylaw.Explanation, policy: bylaw.Policy, evidence: bylaw.Evidence, best: Mapping[str, Any]
-) -> Iterator[str | Grid]:
-    """Yield the scores of the row, what each rule adds to them, and the decisions.
+) -> Iterator[Any]:
+    """Yield the scores of the row, what each rule or family as stated adds to them, and the decisions."""
+    from bylaw.view.cards import Table
 
-    The table has a line for each rule or family as stated, and a column for each action, as many as fit on a
-    line of the terminal.
-    """
     groups = [f"{name} is {group.values[group.codes[0]]}" for name, group in evidence.known_groups.items()]
     pairs = zip(evidence.classes, evidence.probabilities[0], strict=True)
     likeliest = sorted(pairs, key=lambda pair: -pair[1])[:_SHOWN_CLASSES]
-    scores = [f"{chance:.1%} {label}" for label, chance in likeliest]
-    if facts := [*groups, *([f"the model says {', '.join(scores)}"] if scores else [])]:
+    classes = ", ".join(f"{chance:.1%} {label}" for label, chance in likeliest)
+    if facts := [*groups, *([f"the model says {classes}"] if classes else [])]:
         yield "; ".join(facts)
 
     statements = {price.rule: price.statement for price in policy.rule_prices}
@@ -312,16 +257,23 @@ def _describe(
         statement = statements.get(rule, rule)
         pulls[statement] = pulls.get(statement, 0.0) + pull
     base = "before pulls" if why.without_rules is None else "without rules"
-    lines = [
-        ("probability", [f"{chance:.4f}" for chance in why.probabilities[0]]),
-        (base, _format_shares(why.baseline[0])),
-        *((f"({i})", _format_shares(pull)) for i, pull in enumerate(pulls.values(), 1)),
-        ("score", _format_shares(why.scores[0])),
+    # Show the best decisions before and after, then the likeliest.
+    first = [
+        action
+        for one in (best["after"], best["before"])
+        for action in (one if isinstance(one, list) else [one])
     ]
-    shown = _choose_actions(why)
-    heads = ("", *(str(why.actions[a]) for a in shown))
-    yield Grid(heads, [[name, *(values[a] for a in shown)] for name, values in lines])
-    if left_out := len(why.actions) - len(shown):
+    chances, scores, lines = why.probabilities[0], why.scores[0], []
+    ranked = sorted(
+        range(len(why.actions)), key=lambda a: (why.actions[a] not in first, -chances[a], -scores[a])
+    )
+    for a in sorted(ranked[:_SHOWN_ACTIONS]):
+        shares = [why.baseline[0, a], *(pull[a] for pull in pulls.values()), scores[a]]
+        numbers = (f"{share + 0.0:+.4f}" for share in shares)  # no minus before a zero
+        lines.append((str(why.actions[a]), f"{chances[a]:.4f}", *numbers))
+    heads = ("action", "probability", base, *(f"({i + 1})" for i in range(len(pulls))), "score")
+    yield Table(heads, lines, numbers=range(1, len(heads)))
+    if left_out := len(why.actions) - len(lines):
         yield f"Less likely, and only in --json: {left_out} other action{'s' if left_out > 1 else ''}."
     if pulls:
         minus = "minus its" if why.without_rules is not None else "minus its effect, at this policy, on"
@@ -342,24 +294,3 @@ def _describe(
             gains = [float(pull[after] - pull[before]) for pull in pulls.values()]
             if (most := max(gains, default=0.0)) > 0:
                 yield f"Most of that is ({gains.index(most) + 1})."
-
-
-def _format_shares(shares: Any) -> list[str]:
-    return [f"{share + 0.0:+.4f}" for share in shares]  # no minus before a zero
-
-
-def _choose_actions(why: bylaw.Explanation) -> list[int]:
-    """Return the positions of the actions to show, sorted: the best before and after, then the likeliest."""
-    import numpy as np
-
-    widths = [max(len(str(action)), _NUMBER_WIDTH) + _GAP for action in why.actions]
-    ends = (why.after[0], why.before[0])
-    best = [np.flatnonzero(one).tolist() if why.before.ndim > 1 else [int(one)] for one in ends]
-    ranked = sorted(range(len(widths)), key=lambda a: (-why.probabilities[0, a], -why.scores[0, a]))
-    room, shown = get_width() - _NAMES_WIDTH, list[int]()
-    for a in dict.fromkeys([*(a for one in best for a in one), *ranked]):
-        room -= widths[a]
-        if room < 0 and len(shown) > 1:
-            break
-        shown.append(a)
-    return sorted(shown)

@@ -8,71 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bylaw.cli.console import Grid, make_plain, tell, write_result
-
-RULES = """\
-minimize = "error()"
-rules = [
-  "demographic_parity('race', tol=0.02)",
-  "rejected() <= 0.1",
-]
-
-[columns]
-probabilities = "p_*"
-groups = ["race"]
-label = "outcome"
-id = "id"
-"""
-
-
-def run_demo(
-    context: typer.Context,
-    folder: Annotated[
-        Path, typer.Argument(help="The folder for the files of the demo; made if missing.")
-    ] = Path("out"),
-) -> None:
-    """Fit, decide, audit and report on 1,989 real mortgage files.
-
-    [bold]Example[/bold]
-
-      bylaw demo out
-    """
-    write_inputs(folder)
-    rules, scores, new = folder / "rules.toml", folder / "scores.parquet", folder / "new.parquet"
-    policy, report, decisions = folder / "policy.json", folder / "report.html", folder / "decisions.parquet"
-    for command in (
-        ["fit", scores, "--rules", rules, "-o", policy, "--report", report, "--held-out", new],
-        ["decide", policy, new, "--id-column", "id", "-o", decisions],
-        ["audit", policy, new, "--label", "outcome"],
-    ):
-        arguments = list(map(str, command))
-        tell(make_plain(f"\n$ bylaw {shlex.join(arguments)}", "bold"))
-        context.find_root().command.main(arguments, standalone_mode=False)
-    tell(f"\nNow open {report}")
-
-
-def write_inputs(folder: Path) -> None:
-    """Write two tables, and the rules unless their file exists."""
-    import pyarrow
-
-    from bylaw._base.files import write_text
-    from bylaw.datasets import mortgages
-    from bylaw.rows.table_files import write_table
-
-    tables = mortgages()
-    folder.mkdir(parents=True, exist_ok=True)
-    rules = folder / "rules.toml"
-    if rules.exists():
-        tell(f"{rules} exists already, and is kept")
-    else:
-        write_text(rules, RULES)
-    for name in ("scores", "new"):
-        write_table(folder / f"{name}.parquet", pyarrow.Table.from_pandas(tables[name], preserve_index=False))
-    tell(
-        "1,989 real mortgage files: a third trains a model, a third is for the policy (scores.parquet), a "
-        "third is new (new.parquet)"
-    )
-
+from bylaw.cli.console import make_plain, tell, write_result
 
 EXAMPLES = {
     "Rates, of all rows": {
@@ -157,6 +93,55 @@ id = "id"
 """
 
 
+def run_demo(
+    context: typer.Context,
+    folder: Annotated[
+        Path, typer.Argument(help="The folder for the files of the demo; made if missing.")
+    ] = Path("out"),
+) -> None:
+    """Fit, decide, audit and report on 1,989 real mortgage files.
+
+    [bold]Example[/bold]
+
+      bylaw demo out
+    """
+    write_inputs(folder)
+    rules, scores, new = folder / "rules.toml", folder / "scores.parquet", folder / "new.parquet"
+    policy, report, decisions = folder / "policy.json", folder / "report.html", folder / "decisions.parquet"
+    for command in (
+        ["fit", scores, "--rules", rules, "-o", policy, "--report", report, "--held-out", new],
+        ["decide", policy, new, "--id-column", "id", "-o", decisions],
+        ["audit", policy, new, "--label", "outcome"],
+    ):
+        arguments = list(map(str, command))
+        tell(make_plain(f"\n$ bylaw {shlex.join(arguments)}", "bold"))
+        context.find_root().command.main(arguments, standalone_mode=False)
+    tell(f"\nNow open {report}")
+
+
+def write_inputs(folder: Path) -> None:
+    """Write two tables, and the rules unless their file exists."""
+    import pyarrow
+
+    from bylaw._base.files import write_text
+    from bylaw.datasets import mortgages
+    from bylaw.rows.table_files import write_table
+
+    tables = mortgages()
+    folder.mkdir(parents=True, exist_ok=True)
+    rules = folder / "rules.toml"
+    if rules.exists():
+        tell(f"{rules} exists already, and is kept")
+    else:
+        write_text(rules, FILE)
+    for name in ("scores", "new"):
+        write_table(folder / f"{name}.parquet", pyarrow.Table.from_pandas(tables[name], preserve_index=False))
+    tell(
+        "1,989 real mortgage files: a third trains a model, a third is for the policy (scores.parquet), a "
+        "third is new (new.parquet)"
+    )
+
+
 def run_rules(
     example: Annotated[
         bool, typer.Option("--example", help="Print only a rules file to start from.")
@@ -169,10 +154,12 @@ def run_rules(
       bylaw rules --example > rules.toml
     """
     from bylaw.language.parser import describe_words
+    from bylaw.view.cards import Table
 
     words = {word.signature: word.help for word in describe_words()}
     text: list[Any] = []
     for title, meanings in {"Words: rates and families": words, **EXAMPLES}.items():
-        text += [Grid(("", ""), [(f"  {call}", meaning) for call, meaning in meanings.items()], title), ""]
+        rows = [(f"  {call}", meaning) for call, meaning in meanings.items()]
+        text += [make_plain(title, "bold"), Table(("", ""), rows), ""]
     text += [make_plain("A rules file", "bold"), FILE]
     write_result({}, [FILE.rstrip()] if example else text, as_json=False)

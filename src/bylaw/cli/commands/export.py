@@ -31,8 +31,7 @@ def run_sql(
     policy: options.PolicyPath,
     output: TextOutput = STREAM,
     dialect: Annotated[
-        str | None,
-        typer.Option(help="duckdb, postgres, bigquery, snowflake or spark.", show_default=False),
+        str | None, typer.Option(help="duckdb, postgres, bigquery, snowflake or spark.", show_default=False)
     ] = None,
     table: Annotated[str, typer.Option(help="The table that the statement reads.")] = "scores",
     id_column: Annotated[str | None, typer.Option(help="The column of ids.")] = None,
@@ -56,12 +55,10 @@ def run_sql(
     from bylaw.export import to_sql
     from bylaw.scoring import DIALECTS, DialectName, get_dialect
 
-    check_outputs(output, [policy])
     if dialect is None:
         raise OptionError(f"no dialect of SQL is given: add --dialect, one of {', '.join(DIALECTS)}")
     get_dialect(known := cast("DialectName", dialect))  # checked before the policy is read
-    loaded = bylaw.Policy.load(policy)
-    _refuse_changes(loaded)
+    loaded = _load(policy, output)
     columns = _find_columns(loaded)
     ids = id_column or columns.id
     if ids is None:
@@ -81,9 +78,7 @@ def run_python(policy: options.PolicyPath, output: TextOutput = STREAM) -> None:
     """
     from bylaw.export import to_python
 
-    check_outputs(output, [policy])
-    loaded = bylaw.Policy.load(policy)
-    _refuse_changes(loaded)
+    loaded = _load(policy, output)
     _write(output, to_python(loaded, _find_columns(loaded)))
 
 
@@ -98,9 +93,7 @@ def run_onnx(policy: options.PolicyPath, output: Output) -> None:
     from bylaw.export import to_onnx
     from bylaw.scoring import NORMALIZED, ReferenceForm
 
-    check_outputs(output, [policy])
-    loaded = bylaw.Policy.load(policy)
-    _refuse_changes(loaded)
+    loaded = _load(policy, output)
     columns = bylaw.Columns.from_dict(loaded.card.columns) if loaded.card.columns else None
     if columns is not None and columns.normalize:
         raise OptionError(NORMALIZED)
@@ -121,15 +114,18 @@ def _write(output: Path, content: str | Callable[[Path], Any]) -> None:
         tell(f"written: {output}")
 
 
-def _refuse_changes(policy: bylaw.Policy) -> None:
-    """Raise an error if the policy counts changed decisions, and reads them from an earlier policy."""
+def _load(path: Path, output: Path) -> bylaw.Policy:
+    """Return a policy to export, or raise if it reads changed decisions from an earlier policy."""
     from bylaw.language.expressions import CHANGED
 
+    check_outputs(output, [path])
+    policy = bylaw.Policy.load(path)
     if CHANGED in policy.problem.arrays and CHANGED not in policy.card.columns.get("costs", {}):
         raise OptionError(
             "a policy that counts changed decisions cannot be exported, since it reads those of the earlier "
             "policy. Use `bylaw decide POLICY TABLE --previous EARLIER`, or refit without --churn"
         )
+    return policy
 
 
 def _find_columns(policy: bylaw.Policy) -> bylaw.Columns:

@@ -1,54 +1,37 @@
-"""Commands that present a policy: report, show and studio."""
+"""Commands that show what a policy and its rules do: report, diagnose, frontier and studio."""
 
 from __future__ import annotations
 
-import math
+import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import bylaw
-from bylaw._base.visible_text import make_visible
 from bylaw.cli import options
-from bylaw.cli.console import Grid, remark, tell, write_result
+from bylaw.cli.console import ExitCode, remark, show_progress, tell, write_result
 from bylaw.cli.files import STREAM, check_outputs, name_output, open_output, open_tables
-from bylaw.errors import OptionError, install_extra
+from bylaw.errors import BylawError, OptionError, install_extra
+
+MAX_LEVELS = 1000  # of a frontier; each level is a solve
 
 
+@options.share(
+    *("title", "owner", "model_version", *options.TESTS, "previous", "min_cell", "sample", "seed"),
+    *(*options.LABELED, "propensity_weights", *options.READ),
+)
 def run_report(
     context: typer.Context,
     policy: options.PolicyPath,
     table: options.Table,
     output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file to write the report to.")],
     held_out: Annotated[Path | None, typer.Option(help="Held-out rows, for bounds and verdicts.")] = None,
-    title: options.Title = None,
-    owner: options.Owner = None,
-    model_version: options.ModelVersion = None,
-    confidence: options.Confidence = None,
-    limit: options.Limit = None,
-    largest_weight: options.LargestWeight = None,
-    outcomes: options.Outcomes = None,
-    previous: options.Previous = None,
     watch: Annotated[
         Path | None, typer.Option(help="The state of `bylaw watch`, for rates and alarms since the fit.")
     ] = None,
-    min_cell: options.MinCell = None,
-    sample: options.Sample = None,
-    seed: options.Seed = None,
-    scores: options.Scores = None,
-    positive: options.Positive = None,
-    group: options.Group = None,
-    group_probabilities: options.GroupProbabilities = None,
-    true_group: options.TrueGroup = None,
-    reference: options.Reference = None,
-    label: options.Label = None,
-    propensity_weights: options.PropensityWeights = None,
-    normalize: options.Normalize = False,
-    delimiter: options.Delimiter = None,
-    format_: options.InputFormat = None,
 ) -> None:
     """Write a report on a policy, from the table of its fit and, for verdicts, held-out rows.
 
@@ -59,179 +42,209 @@ def run_report(
       bylaw report policy.json scores.parquet --owner "Credit risk" --model-version 3.1 -o report.html
     """
     from bylaw._base.files import hash_file
-    from bylaw.cli import tables
+    from bylaw.cli.tables import PolicyTables, check_propensity_weights
+    from bylaw.report import report as make_report
     from bylaw.rows.table_files import name_table
 
+    given = context.obj
     check_outputs(output, [policy, table, held_out, watch])
     if held_out is None:
-        options.refuse_idle_tests(context, "--held-out")
-    level, reading = options.check_confidence(confidence), options.make_reading(sample, seed)
-    stated = options.state_columns(context)
+        options.refuse_idle_tests(given, "--held-out")
+    level, reading = options.check_confidence(given.confidence), options.make_reading(given)
     table, held_out = open_tables(context, table, held_out=held_out)
-    loaded = bylaw.Policy.load(policy)
-    values, earlier = tables.list_group_values(loaded), tables.load_previous(previous, loaded)
-    known = tables.parse_tests(context, loaded.problem)
-    columns = tables.find_policy_columns(loaded, table, stated, previous=earlier)
-    rows = tables.read_rows(table, columns, values, reading, earlier)
-    tests, names = None, {"title": title, "owner": owner, "model_version": model_version}
-    if held_out is not None:
-        names["held_out_source"] = name_table(held_out)
-        tests = tables.read_held_out(
-            held_out,
-            tables.find_policy_columns(loaded, held_out, stated, previous=earlier),
-            loaded.problem,
-            loaded.action_space.classes,
-            values,
-            known,
-            reading,
-            earlier,
-        )
+    tables = PolicyTables.open(policy, given, reading=reading)
+    rows, _ = tables.read(table)
+    tests = None if held_out is None else tables.read_held_out(held_out, given)[0]
     if tests is None or tests.propensity_weights is None:
-        tables.check_propensity_weights(rows, stated)
+        check_propensity_weights(rows, given)
+    settings = options.keep_given(
+        title=given.title,
+        owner=given.owner,
+        model_version=given.model_version,
+        held_out=tests,
+        held_out_source=None if held_out is None else name_table(held_out),
+        monitor=None if watch is None else bylaw.Monitor.load(watch, tables.policy),
+        min_cell=given.min_cell,
+    )
     with open_output(output, ".html") as target:
-        write_report(
-            loaded,
-            rows,
-            target,
-            tests,
-            confidence=level,
-            **names,
-            monitor=None if watch is None else bylaw.Monitor.load(watch, loaded),
-            min_cell=min_cell,
-            file_digest=hash_file(policy),
-        )
+        file_digest = hash_file(policy)
+        made = make_report(tables.policy, rows, confidence=level, file_digest=file_digest, **settings)
+        made.save(target)
         tell(f"report: {name_output(output)}")
 
 
-def write_report(policy: bylaw.Policy, rows: Any, path: Path, held_out: Any, **settings: Any) -> None:
-    """Write the report on a policy; settings that are None are left to their defaults."""
-    from bylaw.report import report
+@options.share(
+    *("rules", "rule", "scanned", *options.LABELED, "classes", "weight", "propensity_weights"),
+    *(*options.READ, "as_json"),
+)
+def run_diagnose(context: typer.Context, table: options.Table) -> None:
+    """Check whether the rules are feasible together; if not, name the conflict and the least relaxation.
 
-    given = options.keep_given(**settings)
-    report(policy, rows, held_out=held_out, **given).save(path)
-
-
-def run_show(policy: options.PolicyPath, as_json: options.AsJson = False) -> None:
-    """Show a policy's card: its rules, their shadow prices, its origin, its date and its hash.
+    Exit codes: 0 feasible, 1 in conflict, 2 an error.
+    With a column of labels, rates are observed. A table that does not fit in memory is scanned several
+    times, and its rates are predicted.
 
     [bold]Example[/bold]
 
-      bylaw show policy.json
+      bylaw diagnose scores.parquet --rules rules.toml
     """
-    from bylaw._base.files import hash_file
+    from bylaw.cli import tables
+    from bylaw.cli.rules_file import read_rules
 
-    loaded, digest = bylaw.Policy.load(policy), hash_file(policy)
-    write_result({**_list_facts(loaded), "file_sha256": digest}, _describe(loaded, digest), as_json)
-
-
-def _describe(policy: bylaw.Policy, file_digest: str) -> Iterator[str | Grid]:
-    """Yield a line for each fact of the card, and a table of prices."""
-    from bylaw.language.expressions import shorten
-
-    counts = [f"{part.rows:,} rows" for part in policy.fingerprints]
-    rows = ", and tested on ".join(counts) if counts else "an unknown number of rows"
-    sampling = policy.guarantee.sampling
-    bound = f"; the paper's bound for new rows, of all rules together, adds {sampling:.2g}"
-    solved = (
-        f"{policy.guarantee.violation:.2g} on the fitted rows, as predicted by the model's probabilities"
-        f"{'' if math.isnan(sampling) else bound}"
-    )
-    looks = [f"{look.verdict} on {look.rows:,} rows, {look.date}" for look in policy.card.looks]
-    facts = {
-        "minimize": policy.problem.minimize,
-        **({"groups": "; ".join(map(str, policy.group_rates))} if policy.group_rates else {}),
-        "decisions": f"{policy.action_space.description}: {shorten(policy.actions, 20)}",
-        "made": policy.card.created,
-        "fitted on": f"{policy.card.source or 'rows in memory'}, {rows}",
-        "versions": ", ".join(f"{name} {number}" for name, number in policy.card.versions.items()),
-        "solved to": solved,
-        **({} if policy.hard is None else {"chance": policy.hard}),
-        "calibration": "none" if policy.calibration is None else policy.calibration.describe(),
-        "certificate": "none" if policy.certificate is None else policy.certificate,
-        "looks": "; ".join(looks) or "none on record",
-        "hash": policy.digest,
-        "file sha256": file_digest,
-    }
-    for name, value in facts.items():
-        yield f"{name:12} {make_visible(str(value))}"  # one line, whatever names are in it
-    tightened: dict[str, float] = {}
-    for price in policy.rule_prices:
-        tightened[price.statement] = max(tightened.get(price.statement, -math.inf), price.tightened)
-    lines = [
-        (make_visible(rule), word_price(policy, rule), word_saving(policy, rule), f"{tightened[rule]:.4f}")
-        for rule in policy.prices
-    ]
-    yield Grid(("rule", "shadow price", "one more point saves", "tightened by"), lines)
+    given = context.obj
+    stated = options.state_columns(given)
+    (table,) = open_tables(context, table)
+    file = read_rules(given.rules, given.rule, None)
+    columns, _ = tables.find_fitting_columns(table, file, stated, without=("id",))
+    with show_progress("diagnosing") as progress:
+        rows = tables.open_rows(table, columns, given.scanned, progress)
+        if isinstance(rows, bylaw.Evidence):
+            tables.check_propensity_weights(rows, given)
+        elif columns.outcomes:
+            remark("the rows are scanned, so that rates are predicted: labels and true groups are not read")
+        diagnosis = bylaw.diagnose(file.problem, rows)
+    names = ("feasible", "conflict", "least", "violations", "relaxation", "small_cells", "least_violation")
+    code = ExitCode.SUCCESS if diagnosis.feasible else ExitCode.BROKEN
+    write_result({name: getattr(diagnosis, name) for name in names}, [diagnosis], given.as_json, code)
 
 
-def word_price(policy: bylaw.Policy, rule: str) -> str:
-    """Return the shadow price of a rule as stated; it is undefined for a rate that is 0/0."""
-    return "0/0" if rule in policy.vacuous_statements else f"{policy.prices[rule]:.4g}"
+@options.share(
+    *("rules", "rule", "minimize", "sample", "seed", *options.LABELED, "classes", "weight"),
+    *("propensity_weights", *options.READ, "as_json"),
+)
+def run_frontier(
+    context: typer.Context,
+    table: options.Table,
+    sweep: Annotated[
+        str | None,
+        typer.Option(help="The rule whose level varies, as it is written.", show_default="the first"),
+    ] = None,
+    levels: Annotated[str, typer.Option(help="first:last:count, or numbers with commas.")] = "0:0.2:21",
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="A table of the points; - for CSV on standard output."),
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="A plot of the points, a PNG, SVG or PDF file.")] = None,
+) -> None:
+    """Compute the least cost at each level of a rule, a Pareto frontier.
+
+    Each point is the policy that `bylaw fit` would find: with a column of labels, rules and costs are
+    observed.
+
+    [bold]Examples[/bold]
+
+      bylaw frontier scores.parquet --rules rules.toml --levels 0:0.1:11 --plot frontier.png
+
+      bylaw frontier scores.csv --rule "rejected() <= 0.1" --levels 0,0.05,0.1
+    """
+    import pyarrow
+
+    from bylaw._base.files import write_atomically
+    from bylaw.cli import tables
+    from bylaw.cli.rules_file import read_rules
+    from bylaw.rows.table_files import detect_format, write_table
+
+    given = context.obj
+    check_outputs(output, [table, given.rules], plot, as_json=given.as_json)
+    reading, stated = options.make_reading(given), options.state_columns(given)
+    if output not in (None, STREAM):
+        detect_format(output)
+    if plot is not None:
+        if plot.suffix.lower() not in (".png", ".svg", ".pdf"):
+            raise OptionError(f"--plot must be a file that ends in .png, .svg or .pdf, got {plot}")
+        try:
+            import matplotlib  # noqa: F401
+        except ImportError:
+            raise OptionError(f"--plot needs matplotlib: {install_extra('plot')}") from None
+    file = read_rules(given.rules, given.rule, given.minimize)
+    if not file.problem.rules:
+        raise OptionError("there is no rule to vary")
+    try:
+        statement = file.problem.rules[0 if sweep is None else file.problem.find(sweep)]
+    except OptionError as unknown:
+        unknown.add_place("--sweep")
+        raise
+    values = _parse_levels(levels)
+    try:
+        for level in values:
+            statement.at(level)  # a level that the rule cannot have is refused before rows are read
+    except BylawError as problem:
+        if sweep is None and len(file.problem.rules) > 1:
+            problem.message += f". The level of the first rule, {statement}, varies: choose it with --sweep"
+        raise
+    (table,) = open_tables(context, table)
+    columns, _ = tables.find_fitting_columns(table, file, stated, without=("id",))
+    rows = tables.read_rows(table, columns, {}, reading)
+    tables.check_propensity_weights(rows, given)
+    solving = {name: value for name, value in file.solve.items() if name != "deterministic"}
+    with show_progress("levels", len(values)) as advance:
+        frontier = bylaw.frontier(
+            file.problem, rows, {statement: values}, callback=advance and (lambda _: advance(1)), **solving
+        )
+    points = frontier.to_frame(pyarrow.table({}))
+    if plot is not None:
+        figure = frontier.plot().figure
+        with write_atomically(plot) as partial:
+            figure.savefig(partial, dpi=150, format=plot.suffix.lstrip(".").lower())
+    with contextlib.ExitStack() as stack:
+        if output is not None:
+            write_table(stack.enter_context(open_output(output, ".csv")), points)
+        lines = points.to_pylist()
+        facts = [{name: None if v != v else v for name, v in line.items()} for line in lines]  # no nan
+        write_result(facts, _describe_frontier(frontier, lines, statement), given.as_json)
 
 
-def word_saving(policy: bylaw.Policy, rule: str) -> str:
-    """Return what one more point of a rule's level saves, or a tenth of it if the level is no share."""
-    from bylaw.view.sentences import find_level_unit, name_step, write_saving
+def _parse_levels(text: str) -> list[float]:
+    """Return the levels that are written as first:last:count, or as numbers with commas."""
+    import numpy as np
 
-    statement = policy.problem.rules[policy.problem.find(rule)]
-    if rule in policy.vacuous_statements:
-        return "undefined (0/0)"
-    if (price := policy.prices[rule]) <= 0:
-        return "nothing"
-    saved = write_saving(price, statement, policy.problem.minimize) or "next to nothing"
-    return f"{saved}, by {name_step(statement)}" if find_level_unit(statement) == "plain" else saved
+    from bylaw._base.validation import check_number
 
-
-def _list_facts(policy: bylaw.Policy) -> dict[str, Any]:
-    """Return the card as plain values."""
-    return {
-        "minimize": str(policy.problem.minimize),
-        "kind": policy.action_space.kind,
-        "actions": list(policy.actions),
-        **{name: fact for name, fact in policy.card.to_dict().items() if name != "looks"},
-        "looks": [{"date": x.date, "rows": x.rows, "verdict": x.verdict} for x in policy.card.looks],
-        "rows": [part.rows for part in policy.fingerprints],
-        "solved_to": policy.guarantee.violation,
-        "sampling": None if math.isnan(policy.guarantee.sampling) else policy.guarantee.sampling,
-        "hard": policy.hard and policy.hard._asdict(),
-        "certificate": None if policy.certificate is None else asdict(policy.certificate),
-        "calibration": None if policy.calibration is None else policy.calibration.to_dict(),
-        "prices": policy.prices,
-        "vacuous": list(policy.vacuous),
-        "group_rates": [one.to_dict() for one in policy.group_rates],
-        "tightened": policy.tightened,
-        "hash": policy.digest,
-    }
+    try:
+        numbers = text.split(":" if ":" in text else ",")
+        if ":" not in text:
+            return [check_number(float(part), "a level") for part in numbers]
+        first, last, count = numbers
+        start, end = (check_number(float(level), "a level") for level in (first, last))
+        number = int(count)
+    except OptionError as problem:
+        problem.add_place("--levels")
+        raise
+    except ValueError:
+        raise OptionError(f"--levels must be first:last:count or numbers with commas, got {text!r}") from None
+    if not 1 <= number <= MAX_LEVELS:
+        raise OptionError(f"--levels must be between 1 and {MAX_LEVELS} of them, got {number}")
+    return np.linspace(start, end, number).tolist()
 
 
+def _describe_frontier(
+    frontier: bylaw.Frontier, lines: list[dict[str, Any]], statement: Any
+) -> Iterator[Any]:
+    """Yield a line for each level, and how to read a price."""
+    from bylaw.view.cards import Table
+    from bylaw.view.sentences import find_level_unit
+
+    minimize, name = frontier.problem.minimize, frontier.swept[0]
+    cells = [[f"{v:.4g}" if isinstance(v, float) else str(v) for v in line.values()] for line in lines]
+    yield Table((name, str(minimize), "shadow price", "status"), cells, numbers=range(3))
+    points = minimize.is_probability and find_level_unit(statement) != "plain"
+    unit, saved = ("point", "0.1 points") if points else ("unit", "0.1")
+    yield f"A price of 0.1: one more {unit} of level in {name} saves {saved} of {minimize}."
+
+
+@options.share(
+    *("rules", "rule", "minimize", "min_cell", "sample", "seed", *options.LABELED, "classes", "weight"),
+    *("propensity_weights", "id_column", "normalize", "delimiter"),
+)
 def run_studio(
     context: typer.Context,
     table: options.Table,
-    rules: options.Rules = None,
-    rule: options.Rule = None,
-    minimize: options.Minimize = None,
     port: Annotated[
         int, typer.Option(help="A port of this machine; 0 for any that is free.", min=0, max=65535)
     ] = 0,
     no_browser: Annotated[
         bool, typer.Option("--no-browser", help="Print the address, and do not open a browser.")
     ] = False,
-    min_cell: options.MinCell = None,
-    sample: options.Sample = None,
-    seed: options.Seed = None,
-    scores: options.Scores = None,
-    positive: options.Positive = None,
-    classes: options.Classes = None,
-    group: options.Group = None,
-    group_probabilities: options.GroupProbabilities = None,
-    true_group: options.TrueGroup = None,
-    reference: options.Reference = None,
-    label: options.Label = None,
-    weight: options.Weight = None,
-    propensity_weights: options.PropensityWeights = None,
-    id_column: options.IdColumn = None,
-    normalize: options.Normalize = False,
-    delimiter: options.Delimiter = None,
 ) -> None:
     """Try out rules in a browser: move sliders, and see costs, groups and decisions.
 
@@ -255,13 +268,13 @@ def run_studio(
         raise OptionError(f"the studio needs {missing.name}: {install_extra('studio')}") from None
     if table == STREAM:
         raise OptionError("the studio needs a table in files, whose names it saves, and not -")
-    reading, stated = options.make_reading(sample, seed), options.state_columns(context)
+    given = context.obj
+    reading, stated = options.make_reading(given), options.state_columns(given)
     open_tables(context, table)
-    file = (
-        read_rules(rules, rule, minimize)
-        if rules or rule
-        else RulesFile(bylaw.Problem(minimize or "error()"))
-    )
+    if given.rules or given.rule:
+        file = read_rules(given.rules, given.rule, given.minimize)
+    else:
+        file = RulesFile(bylaw.Problem(given.minimize or "error()"))
     solving = {name: value for name, value in file.solve.items() if name not in ("solver", "calibrate")}
     if len(solving) < len(file.solve):
         remark("the studio does not use solver and calibrate under [solve] in the rules file")
@@ -269,18 +282,18 @@ def run_studio(
     mentioned = replace(file, problem=_mention(file.problem, merged))
     columns, _ = tables.find_fitting_columns(table, mentioned, stated)
     rows = tables.read_rows(table, columns, {}, reading)
-    tables.check_propensity_weights(rows, stated)
+    tables.check_propensity_weights(rows, given)
     name = name_table(table)
     session = Session(
         file.problem,
         rows,
         title=f"Rules for {name}",
         solving=solving,
-        source=Source(str(table), name, columns, merged, sample, seed or 0),
-        **options.keep_given(min_cell=min_cell),
+        source=Source(str(table), name, columns, merged, given.sample, given.seed or 0),
+        **options.keep_given(min_cell=given.min_cell),
     )
     server = StudioServer(session, port=port)
-    tell(f"studio: {server.url}")
+    tell(f"studio: {server.door.url}")
     remark("control-C ends it")
     if not no_browser:
         server.open_browser()

@@ -1,10 +1,9 @@
-"""What comes back from a worker: the result of a task or the error that it raised, and the rows it saw."""
+"""Results that come back from workers, with the errors that tasks raised and the rows that they read."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,51 +11,41 @@ import pyarrow
 import pyarrow.types
 
 from bylaw._base.typing import Floats
-from bylaw.engines.engine import Task
+from bylaw.engines.engine import ROUNDING, Task
 from bylaw.errors import BylawError, EvidenceError
-
-_ROUNDING = 1e-9  # relative, of sums of a column: rows may come in another order
 
 
 class Outcome(NamedTuple):
-    """Of a task on one partition."""
+    """The outcome of a task on one partition."""
 
     partition: int
     rows: int
     result: Any
     error: BylawError | None = None
-    sums: Mapping[str, float] = {}  # of what each column holds, by which a change is noticed
+    sums: Mapping[str, float] = {}  # by column, see `sum_column`: they show whether its values changed
 
 
-@dataclass(frozen=True)
-class RemoteTask:
-    """Runs a task on a worker. Clusters wrap what is raised there into errors of their own, or try again in
-    vain; so an error of ours comes back as a value."""
+def run_on_worker(task: Task, partition: int, batches: Iterable[Any]) -> Outcome:
+    """Run a task, and return an error of ours as a value.
 
-    task: Task
+    Clusters wrap what is raised on a worker into errors of their own, or try again in vain.
+    """
+    rows, sums = 0, dict[str, float]()
 
-    def __call__(self, partition: int, batches: Iterable[Any]) -> Outcome:
-        seen = _CountedBatches(batches)
-        try:
-            result = self.task(partition, iter(seen))
-        except BylawError as problem:
-            problem.add_place(f"partition {partition}")
-            return Outcome(partition, seen.rows, None, problem)
-        return Outcome(partition, seen.rows, result, sums=seen.sums)
-
-
-@dataclass
-class _CountedBatches:
-    batches: Iterable[Any]
-    rows: int = 0
-    sums: dict[str, float] = field(default_factory=dict)
-
-    def __iter__(self) -> Iterator[Any]:
-        for batch in self.batches:
-            self.rows += len(batch)
+    def count() -> Iterator[Any]:
+        nonlocal rows
+        for batch in batches:
+            rows += len(batch)
             for name, column in zip(batch.schema.names, batch.columns, strict=True):
-                self.sums[name] = self.sums.get(name, 0.0) + sum_column(column)
+                sums[name] = sums.get(name, 0.0) + sum_column(column)
             yield batch
+
+    try:
+        result = task(partition, count())
+    except BylawError as problem:
+        problem.add_place(f"partition {partition}")
+        return Outcome(partition, rows, None, problem)
+    return Outcome(partition, rows, result, sums=sums)
 
 
 def sum_column(column: pyarrow.Array) -> float:
@@ -72,13 +61,15 @@ def sum_column(column: pyarrow.Array) -> float:
             content = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
             values = content[starts[0] : starts[-1]].astype(np.float64)
     except pyarrow.ArrowException:
-        return 0.0  # of another type, whose task says so
+        return 0.0  # the task raises an error about a type like this
     return float(np.nansum(values) + np.nansum(values * values))
 
 
 def receive(outcomes: Iterable[Outcome], counts: dict[Any, float], remedy: str) -> Iterator[Any]:
-    """The results, or the first error. `counts` has the rows of each partition and the sums of its columns in
-    the walks before, and learns them in the first: where they differ, the rows are not the same any more."""
+    """Yield the results; raise the first error, or one if rows are not those of earlier walks.
+
+    `counts` has the number of rows of each partition and the sums of its columns. The first walk fills it.
+    """
     for outcome in outcomes:
         if outcome.error is not None:
             raise outcome.error
@@ -89,9 +80,8 @@ def receive(outcomes: Iterable[Outcome], counts: dict[Any, float], remedy: str) 
                 f"{outcome.rows:,}; nothing was fitted. {remedy}"
             )
         for name, found in outcome.sums.items():
-            if not math.isclose(
-                counts.setdefault((outcome.partition, name), found), found, rel_tol=_ROUNDING
-            ):
+            first = counts.setdefault((outcome.partition, name), found)
+            if not math.isclose(first, found, rel_tol=ROUNDING):
                 raise EvidenceError(
                     f"the column {name!r} of partition {outcome.partition} has other values than when it was "
                     f"first read: rows changed while they were read, and nothing was fitted. {remedy}"

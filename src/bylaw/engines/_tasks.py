@@ -1,0 +1,205 @@
+"""Tasks on the Arrow batches of a partition: sums of passes, a sample of its rows, and a survey of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import add
+from typing import Any, TypeVar
+
+import numpy as np
+
+from bylaw._base.typing import Floats, Value
+from bylaw.errors import EvidenceError
+from bylaw.program.blocks import Layout, make_batch_blocks
+from bylaw.program.dual import Pass, Sums, sum_blocks
+from bylaw.program.linear_form import LinearForm, admit_values
+from bylaw.rows.columns import Columns
+from bylaw.rows.evidence import Evidence, RowData
+from bylaw.rows.margins import Margins
+from bylaw.rows.outcomes import ObservedRows, observe
+
+Rows = TypeVar("Rows", bound=RowData)
+_LEAST_SHARE = 256  # rows of a partition's sample: with thousands of them, their sum is sent to the client
+_SPARE = 4  # times more than its share, as partitions differ
+
+
+@dataclass(frozen=True)
+class BatchReader:
+    """A reader that makes evidence of a batch, by the roles of its columns."""
+
+    columns: Columns
+    values: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)  # of known groups, on all rows
+
+    @property
+    def observes(self) -> bool:
+        """Whether there are columns of observed labels or groups."""
+        return bool(self.columns.label or self.columns.true_groups)
+
+    def read(self, batch: Any) -> Evidence:
+        """Return the rows of a batch; groups have the values of all rows."""
+        return self._admit(self.columns.evidence(batch))
+
+    def observe(self, evidence: Evidence) -> ObservedRows:
+        """Return rows of this reader as observed; raise if labels or groups of some of them are missing."""
+        rows = observe(evidence)
+        missing = sorted(rows.seen) or sorted({*evidence.true_groups} - rows.observed)
+        if missing or (evidence.labels is not None and "label" not in rows.observed):
+            raise EvidenceError(
+                f"some rows lack {missing[0] if missing else 'label'!r}; where rows are not in memory, what "
+                "was observed must be there for all of them: leave out the others, or read the rows with "
+                "labels into memory and solve with those"
+            )
+        return self._admit(rows)
+
+    def _admit(self, rows: Rows) -> Rows:
+        known = {
+            n: admit_values(n, g, self.values[n]) for n, g in rows.known_groups.items() if n in self.values
+        }
+        return rows.with_columns(groups={**rows.groups, **known})
+
+
+def sum_rows(
+    partition: int,
+    batches: Iterator[Any],
+    *,
+    reader: BatchReader,
+    form: LinearForm,
+    layout: Layout | None,
+    observed: LinearForm | None,
+    seen_layout: Layout | None,
+    passes: tuple[Pass, ...],
+) -> tuple[int, list[Any] | None]:
+    """Return the number of rows of a partition and the sums of passes over them, None if it has none.
+
+    `layout` is that of the form's features in cells, and `seen_layout` that of the form that is compiled on
+    observed columns.
+    """
+    n_rows, parts = 0, []
+    for batch in batches:
+        n_rows += len(batch)
+        evidence = reader.read(batch) if len(batch) else None
+        if evidence is None or not evidence.row_weights.any():
+            continue
+        blocks = make_batch_blocks(form, evidence, layout)
+        if observed is not None:
+            twins = make_batch_blocks(observed, reader.observe(evidence), seen_layout)
+            blocks = [block.with_observed(twin) for block, twin in zip(blocks, twins, strict=True)]
+        parts.append(sum_blocks(blocks, passes))
+    return n_rows, reduce(add_all, parts) if parts else None
+
+
+def add_all(one: list[Any], other: list[Any]) -> list[Any]:
+    """Add sums of several passes over different rows."""
+    return list(map(add, one, other))
+
+
+@dataclass(frozen=True)
+class RowSample:
+    """Rows whose random number is below a threshold, so that all rows are equally likely to be among them.
+
+    Samples of different rows add up.
+    """
+
+    rows: Any  # an Arrow table
+    numbers: Floats  # (n_rows,): random, from 0 to 1
+    threshold: float
+    most: int  # rows to keep
+
+    def __add__(self, other: RowSample) -> RowSample:
+        import pyarrow
+
+        numbers = np.concatenate([self.numbers, other.numbers])
+        threshold, most = min(self.threshold, other.threshold), max(self.most, other.most)
+        rows = pyarrow.concat_tables([self.rows, other.rows], promote_options="permissive")
+        return RowSample(rows, numbers, threshold, most).cut()
+
+    def cut(self) -> RowSample:
+        """Return the rows below the threshold, which is lowered if there are more than may be kept."""
+        numbers, threshold = self.numbers, self.threshold
+        if (numbers < threshold).sum() > self.most:
+            threshold = float(np.partition(numbers, self.most)[self.most])
+        kept = np.flatnonzero(numbers < threshold)
+        return RowSample(self.rows.take(kept), numbers[kept], threshold, self.most)
+
+
+@dataclass
+class Sampler:
+    """A random sample of rows; for each partition, `start` makes a sampler of its own."""
+
+    seed: int
+    share: int  # rows of a partition's sample, at most
+    most: int  # rows of the sample of all
+    threshold: float = 1.0  # a row with a larger random number is left out
+    rng: np.random.Generator | None = None  # of a partition
+    kept: list[RowSample] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, most: int, n_rows: int | None, n_partitions: int, seed: int) -> Sampler:
+        """Return a sampler of at most so many rows from partitions that may differ in size."""
+        share = min(max(_SPARE * most // max(n_partitions, 1), _LEAST_SHARE), most)
+        return cls(seed, share, most, min(_SPARE * most / n_rows, 1.0) if n_rows else 1.0)
+
+    def start(self, partition: int) -> Sampler:
+        """Return a sampler of one partition."""
+        return replace(self, rng=np.random.default_rng([self.seed, partition]), kept=[])
+
+    def take(self, batch: Any, weights: Floats | None = None) -> None:
+        """Sample some rows of a batch, among those that have a weight."""
+        import pyarrow
+
+        assert self.rng is not None
+        numbers = self.rng.random(len(batch))
+        wanted = numbers < self.threshold
+        here = np.flatnonzero(wanted if weights is None else wanted & (weights > 0))
+        rows = pyarrow.Table.from_batches([batch]).take(here)
+        self.kept.append(RowSample(rows, numbers[here], self.threshold, self.share).cut())
+        if sum(len(part.numbers) for part in self.kept) > 2 * self.share:
+            self.kept = [reduce(add, self.kept)]
+            self.threshold = self.kept[0].threshold
+
+    def finish(self) -> RowSample | None:
+        """Return the sample of the partition, None if it has no rows."""
+        return replace(reduce(add, self.kept), most=self.most) if self.kept else None
+
+
+def sample_rows(partition: int, batches: Iterator[Any], *, plan: Sampler) -> RowSample | None:
+    """Sample rows of a partition."""
+    sampler = plan.start(partition)
+    for batch in batches:
+        if len(batch):
+            sampler.take(batch)
+    return sampler.finish()
+
+
+@dataclass(frozen=True)
+class Survey(Sums):
+    """The number of rows, the values of groups, how often events occur, and a sample; surveys add up."""
+
+    n_rows: int
+    n_weighted: int  # rows that have a weight
+    margins: Margins
+    observed: Margins | None
+    sample: RowSample | None = None
+
+
+def survey_rows(
+    partition: int, batches: Iterator[Any], *, reader: BatchReader, attributes: list[str], plan: Sampler
+) -> Survey | None:
+    """Return a survey of the rows of a partition, by the attributes that rules refer to."""
+    sampler, parts, n_rows = plan.start(partition), list[Survey](), 0
+    for batch in batches:
+        if not len(batch):
+            continue
+        try:
+            evidence = reader.read(batch)
+            observed = Margins.of(reader.observe(evidence), attributes) if reader.observes else None
+            weighted = int(np.count_nonzero(evidence.row_weights))
+            parts.append(Survey(len(batch), weighted, Margins.of(evidence, attributes), observed))
+        except EvidenceError as problem:
+            problem.add_place(f"from row {n_rows:,} on")
+            raise
+        sampler.take(batch, evidence.weights)
+        n_rows += len(batch)
+    return replace(reduce(add, parts), sample=sampler.finish()) if parts else None
