@@ -1,6 +1,6 @@
 """1,989 real mortgage decisions: equal approval for black and other applicants, few referrals.
 
-A logistic model predicts approval without seeing race. Two rules are added after the fact:
+A logistic model predicts approval without using race. Two rules are added after training:
 approval rates within 2 points of each other, and at most 10 % of files referred to a human.
 """
 

@@ -1,5 +1,5 @@
-"""A policy behind HTTP: scores and groups in, a decision out. The same id gets the same decision, whichever
-worker answers.
+"""A policy as an HTTP service: it takes scores and groups and returns a decision. The same id gets the same
+decision from all workers.
 
 POLICY=policy.json uvicorn fastapi_app:app
 """

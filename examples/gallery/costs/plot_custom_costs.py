@@ -43,8 +43,8 @@ policy = solve(Problem(mistakes, [budget]), patients)
 print(policy)
 
 # %%
-# What an hour is worth
-# ---------------------
+# The price of an hour
+# --------------------
 # Without the budget, all cases with a probability of more than 1/11 of being malignant get a biopsy. With
 # fewer hours, the probability must be higher for biopsies that take long.
 

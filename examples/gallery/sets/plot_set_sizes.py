@@ -32,8 +32,8 @@ model = make_pipeline(StandardScaler(), LogisticRegression()).fit(X[kept], y[kep
 fit, new = Evidence(model.predict_proba(X_fit)), Evidence(model.predict_proba(X_new))
 
 # %%
-# Two on average beats always two
-# -------------------------------
+# Two on average instead of always two
+# ------------------------------------
 
 
 def coverage(policy, labels=range(10)):
@@ -47,8 +47,8 @@ rank = (-new.probabilities).argsort(axis=1).argsort(axis=1)[np.arange(len(y_new)
 fixed = [(rank < k).mean() for k in (1, 2, 3)]
 
 # %%
-# No kind neglected
-# -----------------
+# A rule for each kind
+# --------------------
 # The digits have four kinds. The kind of an image is unknown, like its digit, so a rule on kinds is a rule on
 # true labels: the mean miscoverage over the digits of a kind is at most 12 %.
 

@@ -48,9 +48,8 @@ print(audit(bold, make_evidence(test)))
 # %%
 # The audit is undecided: a rate that is at its bound on the fitted rows is as likely above as below it on
 # others.
-#
-# A certified one keeps its distance
-# ----------------------------------
+# A certified policy keeps a margin
+# ---------------------------------
 # ``guarantee="high_probability"`` finds the smallest margin that the held-out rows can certify, for all
 # rules together.
 
