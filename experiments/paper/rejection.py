@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from bylaw import Evidence, Problem, error, rejected, solve
-from bylaw.solvers.base import paper_beta
+from bylaw.solvers import resolve_beta
 
 THRESHOLDS = (0.2, 0.1, 0.05, 0.025, 0.0125)
 FULL, COPT_800, COPT_100, ARGMAX = "full batch", "COPT, T = 800", "COPT, T = 100", "COPT, T = 100, argmax"
@@ -84,4 +84,4 @@ def without_beta(seen: np.ndarray, new: np.ndarray, threshold: float) -> np.ndar
         return float(np.mean(rejecting / (np.exp(seen - 1).sum(axis=1) + rejecting))) - threshold
 
     scores = np.column_stack([new - 1, np.full(len(new), -brentq(excess, 0, 20))])
-    return softmax(paper_beta(len(seen)) * scores, axis=1)
+    return softmax(resolve_beta("paper", len(seen), float) * scores, axis=1)

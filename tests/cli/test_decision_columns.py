@@ -64,9 +64,9 @@ def test_one_decision_is_a_plain_value():
 
 
 def test_what_is_refused():
-    with pytest.raises(EvidenceError, match="no decision in row 1"):
+    with pytest.raises(EvidenceError, match="the decision in row 1 is missing"):
         column("labels", (0, 1)).read([0, None])
-    with pytest.raises(EvidenceError, match="no decision in row 0"):
+    with pytest.raises(EvidenceError, match="the decision in row 0 is missing"):
         column("sets", (0, 1)).read([None])
     with pytest.raises(EvidenceError, match="'c' is not a label of the policy"):
         column("sets", ("a", "b")).read(["a;c"])

@@ -81,7 +81,7 @@ def test_a_file_that_holds_no_secret_is_refused(content, message, policy, key_fi
 def test_keys_that_make_no_sense(policy, key_file, bylaw):
     decide = ["decide", "policy.json", "new.parquet", "-o", "d.csv"]
     assert "either --key or --key-file" in bylaw(*decide, "--key", "a", "--key-file", "key").err
-    assert "there is no file none" in bylaw(*decide, "--key-file", "none").err
+    assert "the file none does not exist" in bylaw(*decide, "--key-file", "none").err
     assert bylaw("decide", "policy.json", "new.parquet", "-o", "key", "--key-file", "key").code == 2
     assert key_file.read_text() == f"{SECRET}\n"
     key_file.chmod(0o644)

@@ -46,7 +46,7 @@ CUSTOM = ["--rule", "custom('visit') <= 1"]
         ([*FRONTIER, "--plot", "frontier.gif"], "--plot must be a file that ends in .png, .svg or .pdf"),
         ([*FRONTIER, "-o", "frontier.xls"], "a table's name ends in one of"),
         ([*FRONTIER, "--sweep", "error() <= 0.1"], "--sweep: the problem has no rule 'error() <= 0.1'"),
-        (["frontier", "none.parquet", "--rules", "empty.toml"], "there is no rule to vary"),
+        (["frontier", "none.parquet", "--rules", "empty.toml"], "must have a rule to vary"),
         ([*FIT, *CUSTOM, *CERTIFY, "--limit", "visit=0"], "--limit must be NAME=LEAST:MOST, got 'visit=0'"),
         ([*FIT, *CUSTOM, *CERTIFY, "--limit", "visit=0:nan"], "the most of visit must be finite"),
         ([*FIT, *CUSTOM, *CERTIFY, "--limit", "visit=2:1"], "the least is above the most"),
@@ -210,7 +210,7 @@ def test_idle_flags_and_defaults():
             ["report", "policy.json", "scores.parquet", "-o", "scores.parquet"],
             "is an input or another output",
         ),
-        (["report", "policy.json", "scores.parquet", "-o", "none/r.html"], "there is no folder none"),
+        (["report", "policy.json", "scores.parquet", "-o", "none/r.html"], "the folder none does not exist"),
         (
             ["report", "policy.json", "scores.parquet", "-o", "r.html", "--largest-weight", "2"],
             "--largest-weight has no effect without --held-out",

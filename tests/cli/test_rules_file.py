@@ -105,7 +105,7 @@ def test_a_rules_file_cannot_run_code(rule, tmp_path, monkeypatch):
 
 
 def test_files_that_are_no_text(tmp_path):
-    with pytest.raises(OptionError, match="there is no file"):
+    with pytest.raises(OptionError, match="does not exist"):
         RulesFile.read(tmp_path / "none.toml")
     (tmp_path / "bad.toml").write_bytes(b"rules = '\xff'")
     with pytest.raises(OptionError, match="cannot be read"):

@@ -191,10 +191,13 @@ def test_rules_that_try_to_run_code_are_refused(folder, bylaw):
     [
         (["fit", "none.parquet", "--rules", "rules.toml", "-o", "p.json"], "no such file: none.parquet"),
         (["fit", "scores.parquet", "-o", "p.json"], "no rules are given"),
-        (["fit", "scores.parquet", "--rules", "rules.toml", "-o", "no/p.json"], "no folder no"),
+        (
+            ["fit", "scores.parquet", "--rules", "rules.toml", "-o", "no/p.json"],
+            "the folder no does not exist",
+        ),
         (
             ["fit", "scores.parquet", "--rules", "rules.toml", "-o", "p.json", "--report", "no/r.html"],
-            "no folder no",
+            "the folder no does not exist",
         ),
         (["decide", "none.json", "new.parquet", "-o", "d.csv"], "none.json"),
         (["decide", "policy.json", "new.parquet", "-o", "d.xls"], "d.xls"),
@@ -295,7 +298,7 @@ def test_a_missing_column_of_the_fit_is_said(policy, folder, bylaw):
     rows = parquet.read_table("new.parquet").rename_columns(["id", "p_no", "p_yes", "sex", "y"])
     parquet.write_table(rows, "renamed.parquet")
     answer = bylaw("audit", "policy.json", "renamed.parquet")
-    assert "there is no column 'outcome', the label of the fitted table" in answer.err
+    assert "column 'outcome', the label of the fitted table, is missing" in answer.err
     assert "label is the column y" in answer.err
 
 

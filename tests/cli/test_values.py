@@ -118,7 +118,7 @@ def test_sets_that_are_missing_or_cannot_be_told_apart(folder, bylaw):
     parquet.write_table(new.append_column("decision", pyarrow.array(missing)), "log.parquet")
     answer = bylaw(*audit)
     assert answer.code == 2
-    assert "there is no decision in row 0" in answer.err
+    assert "the decision in row 0 is missing" in answer.err
 
 
 def test_new_rows_need_no_truth_and_nobody_asks_for_it(policy, folder, bylaw):

@@ -102,7 +102,7 @@ def test_trouble_is_named_and_changes_nothing(policy, bylaw):
     write_day(1)
     state = policy.parent / "watch.json"
     for arguments, said in (
-        (("late1.parquet", "--late"), "there is no state"),
+        (("late1.parquet", "--late"), "does not exist: count the rows first"),
         (("day1.parquet", "--restart"), "--restart has no effect"),
         (("day1.parquet", "--rule", "rejected() <= "), "rejected() <="),
         (("day1.parquet", "--ever", "2"), "ever"),

@@ -30,11 +30,10 @@ from bylaw import (
 from bylaw.fitting.frontier import frontier
 from bylaw.fitting.levels import find_lever, make_path
 from bylaw.program.blocks import make_blocks
-from bylaw.program.dual import Dual, TallyPass
+from bylaw.program.dual import Dual, TallyPass, gradient_mapping
 from bylaw.program.linear_form import compile_problem
-from bylaw.solvers.base import gradient_mapping
 from bylaw.solvers.full_batch import FullBatch
-from bylaw.solvers.screening import Metric, Screen, ScreenPass
+from bylaw.solvers.screening import Metric, ScreenPass
 from helpers.generated_rows import Rows
 from helpers.reference import Reference, error_loss, on, parity, rejection
 
@@ -229,19 +228,19 @@ def test_far_rows_are_decided_alike_wherever_a_screen_covers(name, weighted):
         metric, start = Metric.of(dual), form.score_matrix(here)
         allowance = metric.length(form.score_matrix(there) - start) + 0.003
         plan = ScreenPass(start, metric, allowance, 20 / dual.beta)
-        screen = Screen.make(plan, *dual.total(plan), dual.mass)
-        assert 0 < sum(block.mass for block in screen.near) < screen.mass
+        (screen,) = dual.total(plan)
+        assert 0 < sum(block.mass for block in screen.near) < dual.mass
         for size_of_noise in np.geomspace(1e-4, 0.3, 40):
             way = here + rng.uniform(-0.2, 1.2) * (there - here)
             weights = form.score_matrix(way + size_of_noise * rng.normal(size=dual.n_rules))
-            accepted.append(screen.covers(weights))
+            accepted.append(plan.covers(weights))
             if accepted[-1]:
                 whole, near = (
                     sum(TallyPass(weights, dual.beta, form.action_space)(block).moments for block in blocks)
                     for blocks in (dual.blocks, screen.near)
                 )
                 assert (
-                    np.abs(whole - near - screen.sums.moments).max() < 1e-3
+                    np.abs(whole - near - screen.far.moments).max() < 1e-3
                 )  # one row more or less: about one
     assert 0.1 < np.mean(accepted) < 0.9
 

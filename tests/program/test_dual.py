@@ -279,7 +279,7 @@ def test_constants_are_those_of_the_rows_they_are_of(monkeypatch):
     assert whole.loss_range == dual.loss_range
     assert part.loss_range == Dual(form, dual.blocks[:1], 5.0).loss_range != dual.loss_range
     point = np.linspace(0.1, 0.4, dual.n_rules)
-    raised = dual.with_ridge(0.3)
+    raised = dual.with_beta(dual.beta, ridge=0.3)
     assert raised.rules is dual.rules
     value, gradient = dual.value_and_gradient(point)
     assert raised.value_and_gradient(point)[0] == pytest.approx(value + 0.15 * point @ point)

@@ -71,7 +71,7 @@ def test_an_option_with_a_cost_or_a_limit_is_not(minimize, rules):
 
 
 def test_a_ratio_that_does_not_tell_an_option_from_a_label():
-    told = r"the option 'expert' costs nothing in minimize=.*: minimise (.*) subject to"
+    told = r"the option 'expert' costs nothing in minimize=.*: minimize (.*) subject to"
     minimize = 1 - f1(1)
     with pytest.raises(RuleError, match=told) as caught:
         solve(Problem(minimize, decisions=DECISIONS), EVIDENCE)

@@ -71,7 +71,7 @@ def test_tests_go_from_cautious_to_bold_and_stop_at_the_first_failure(monkeypatc
 
     def judge(rules, rows, delta):
         margins.append(-rows.probabilities[:, -1].mean())
-        return (0.01, None) if next(verdicts) else (0.5, module._Failure("x", 0.5, 1.0))
+        return (0.01, None) if next(verdicts) else (0.5, ("x", 0.5, 1.0))
 
     monkeypatch.setattr(module, "_test", judge)
     policy = guaranteed()

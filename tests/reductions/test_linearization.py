@@ -24,7 +24,7 @@ from bylaw import (
     selected,
     solve,
 )
-from bylaw.reductions._linearize import linearize
+from bylaw.reductions._linearize import _LevelSearch
 from bylaw.reductions._objectives import WarmSolver
 from bylaw.report import report
 from bylaw.rows.outcomes import observe
@@ -203,7 +203,7 @@ def test_rows_elsewhere_are_refused(tmp_path):
 def test_a_linear_problem_around_the_solution():
     evidence, _ = draw_rows(400)
     family = predictive_parity("sex", tol=0.02, labels=["yes"])
-    found = linearize(Problem(error(), [family]), WarmSolver(evidence, FullBatch(), "auto", 1e-6))
+    found = _LevelSearch(Problem(error(), [family]), WarmSolver(evidence, FullBatch(), "auto", 1e-6)).search()
     texts = [str(rule.rule) for rule in found.dual.form.rules]
     assert [text.partition(" ")[0] for text in texts[:4]] == [
         "precision('yes').given(sex='F')",

@@ -88,7 +88,7 @@ def test_coefficients_are_those_of_the_rule_at_the_tightened_level():
     rules = [SELECTIVE, disparate_impact("sex", labels=[1], ratio=0.6), rejected() <= 0.3]
     problem = Problem(error(), rules)
     correction = make_correction(problem, evidence, labels)
-    ratios = RatioRules.find(correction)
+    ratios = RatioRules.find(correction.facts)
     assert ratios.chosen.tolist() == [True, True, True, False]
     shares = np.array([0.2, 0.25, 0.25, 0.0])
     tightened = ratios.tighten(correction, shares)
@@ -117,7 +117,8 @@ def test_coefficients_are_those_of_the_rule_at_the_tightened_level():
 def test_other_rules_keep_their_margins(rules):
     evidence, labels, _ = people(500, 0)
     assert (
-        RatioRules.find(make_correction(Problem(error() + 0.2 * rejected(), rules), evidence, labels)) is None
+        RatioRules.find(make_correction(Problem(error() + 0.2 * rejected(), rules), evidence, labels).facts)
+        is None
     )
 
 

@@ -37,9 +37,8 @@ from bylaw import (
     worst,
 )
 from bylaw.language.expressions import OVERALL
-from bylaw.program.dual import Simplex
+from bylaw.program.dual import Simplex, gradient_mapping
 from bylaw.reductions._worst_group import GroupSearch, GroupWeights, Trial
-from bylaw.solvers.base import gradient_mapping
 from helpers.generated_rows import Rows
 from helpers.reference import one_hot, parity, rejection
 

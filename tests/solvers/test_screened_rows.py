@@ -69,7 +69,7 @@ def test_nearby_points_take_no_walk_and_distant_ones_do():
     optimum = FullBatch()(dual, tol=1e-5).multipliers
     screened.tally(optimum)
     assert source.passes == 1
-    near = screened.source.screen.near
+    near = screened.source.kept[1].near
     assert 0 < sum(block.n_rows for block in near) <= 0.3 * 4000
     screened.tally(optimum + 1e-4)
     assert source.passes == 1

@@ -10,7 +10,7 @@ from bylaw.program.blocks import make_blocks
 from bylaw.program.dual import Dual, sum_blocks
 from bylaw.program.linear_form import compile_problem
 from bylaw.solvers.full_batch import FullBatch
-from bylaw.solvers.screening import Metric, Screen, ScreenPass
+from bylaw.solvers.screening import Metric, ScreenPass
 from helpers.generated_rows import Rows
 
 ROWS = Rows(n=6000, K=3, S=2)
@@ -30,7 +30,7 @@ def screened(request):
     metric, weights = Metric.of(dual), form.score_matrix(here)
     allowance = 3 * metric.length(form.score_matrix(here + step) - weights)
     plan = ScreenPass(weights, metric, allowance, 20 / dual.beta)
-    return dual, here, step, Screen.make(plan, *dual.total(plan), dual.mass)
+    return dual, here, step, plan, dual.total(plan)[0]
 
 
 def find_gradient(dual, screen, point):
@@ -40,19 +40,19 @@ def find_gradient(dual, screen, point):
 
 
 def test_gradients_on_the_near_rows_are_those_of_all_rows(screened):
-    dual, here, step, screen = screened
+    dual, here, step, plan, screen = screened
     assert 0 < sum(block.mass for block in screen.near) < dual.mass
     for share in (0.0, 1.0, 2.0):
         point = here + share * step
-        assert screen.covers(dual.form.score_matrix(point))
+        assert plan.covers(dual.form.score_matrix(point))
         whole = dual.value_and_gradient(point)[1]
         np.testing.assert_allclose(find_gradient(dual, screen, point), whole, atol=1e-6)
 
 
 def test_a_point_far_from_the_path_is_not_covered(screened):
-    dual, here, _, screen = screened
+    dual, here, _, plan, screen = screened
     for far in (np.zeros(dual.n_rules), 5 * here + 1.0):
-        assert not screen.covers(dual.form.score_matrix(far))
+        assert not plan.covers(dual.form.score_matrix(far))
     gradient = find_gradient(dual, screen, np.zeros(dual.n_rules))
     whole = dual.value_and_gradient(np.zeros(dual.n_rules))[1]
     assert np.abs(gradient - whole).max() > 1e-3  # and it would matter
@@ -60,12 +60,12 @@ def test_a_point_far_from_the_path_is_not_covered(screened):
 
 @pytest.mark.parametrize("screened", ["labels"], indirect=True)
 def test_weights_of_features_that_no_rule_touches_must_not_move(screened):
-    dual, here, _, screen = screened
+    dual, here, _, plan, _ = screened
     weights = dual.form.score_matrix(here)
-    assert screen.covers(weights)
+    assert plan.covers(weights)
     untouched = np.setdiff1d(np.arange(len(weights)), dual.rules.support.features)
     assert len(untouched)
     for feature in untouched:
         moved = weights.copy()
         moved[feature, 0] += 1.0
-        assert not screen.covers(moved)
+        assert not plan.covers(moved)

@@ -30,15 +30,13 @@ from bylaw import (
     solve,
 )
 from bylaw.program.blocks import make_blocks
-from bylaw.program.dual import Dual, Hessian
+from bylaw.program.dual import Dual, Hessian, gradient_mapping
 from bylaw.program.linear_form import compile_problem
 from bylaw.solvers import full_batch, linear_program
-from bylaw.solvers.base import gradient_mapping
 from bylaw.solvers.full_batch import (
     FullBatch,
     _factor_lifted,
     _list_stages,
-    find_first_damping,
     minimize_quadratic,
 )
 from bylaw.solvers.linear_program import LinearProgram, exact_policy
@@ -198,11 +196,6 @@ def test_a_start_from_anywhere_leads_to_the_same_answer(seed):
     if cold.status is Status.CONVERGED:
         slack = 1e-6 * (dual.loss_unit + cold.multipliers.sum() + warm.multipliers.sum())
         assert warm.value == pytest.approx(cold.value, abs=slack)
-
-
-def test_rounding_errors_in_place_of_curvature_are_no_curvature():
-    negative = Hessian(sparse.csr_array(np.eye(1)), np.array([[-1.7e-23]]), 0.0)
-    assert find_first_damping(negative, 1.0) == 1.0
 
 
 def test_a_matrix_that_rounding_made_indefinite_has_a_factor_lifted():

@@ -20,7 +20,7 @@ from bylaw import (
     solve,
     worst,
 )
-from bylaw._base.small_cells import choose_shown
+from bylaw._base.validation import choose_shown
 from bylaw.report import report
 from bylaw.studio.session import Session
 from bylaw.testing._verdicts import find_hidden_cells

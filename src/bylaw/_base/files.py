@@ -21,7 +21,21 @@ from bylaw._base.typing import Floats
 from bylaw.errors import PolicyFileError, RuleError
 
 _PRIVATE = 0o600  # read and written by its owner
-_STALE = 86_400  # seconds without a write
+
+
+def format_json(content: dict[str, Any]) -> str:
+    """Return the text of a JSON file; floats read back to the last bit."""
+    return json.dumps(content, indent=1, allow_nan=False) + "\n"
+
+
+def write_json(content: dict[str, Any], path: Path, *, private: bool = False) -> None:
+    """Write JSON; an older file stays until the new one is complete."""
+    write_text(path, format_json(content), private=private)
+
+
+def write_text(path: Path, text: str, *, private: bool = False) -> None:
+    with write_atomically(path, private=private) as partial:
+        partial.write_text(text, encoding="utf-8")
 
 
 @contextlib.contextmanager
@@ -37,16 +51,20 @@ def write_atomically(path: Path, *, private: bool = False) -> Iterator[Path]:
     if path.absolute().parts[1:2] in (("dev",), ("proc",)):  # which may lead to a file that others write
         raise IsADirectoryError(f"cannot write {path}: the path is not a regular file")
     if path.exists() and not path.is_file():
-        raise IsADirectoryError(
-            f"cannot write {path}: it is {'a folder' if path.is_dir() else 'not a regular file'}"
-        )
+        what = "a folder" if path.is_dir() else "not a regular file"
+        raise IsADirectoryError(f"cannot write {path}: it is {what}")
     path = path.resolve()  # a link stays, and what it leads to is replaced
-    _remove_stale(path.parent)
+    for old in path.parent.glob(".bylaw-*.partial"):
+        with contextlib.suppress(OSError):  # other processes remove such files, too
+            if time.time() - old.stat().st_mtime > 86_400:  # no process writes to it any more
+                old.unlink()
     partial = path.with_name(f".bylaw-{secrets.token_hex(8)}.partial")  # of this call alone
     unnamed = _unnamed_file(path.parent)
     try:
-        if private:
-            _make_private(partial, unnamed)
+        if private and unnamed is not None:
+            os.fchmod(unnamed, _PRIVATE)
+        elif private:
+            os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _PRIVATE))
         yield partial if unnamed is None else Path(f"/proc/self/fd/{unnamed}")
         _flush(partial if unnamed is None else unnamed)
         if unnamed is not None:
@@ -83,11 +101,6 @@ def lock_folder(path: Path) -> Iterator[None]:
         os.close(folder)
 
 
-def write_text(path: Path, text: str, *, private: bool = False) -> None:
-    with write_atomically(path, private=private) as partial:
-        partial.write_text(text, encoding="utf-8")
-
-
 def _flush(file: Path | int) -> None:
     """Wait until the content of a file or a folder is on the disk, so that a crash does not lose it."""
     opened = file if isinstance(file, int) else os.open(file, os.O_RDONLY)
@@ -96,21 +109,6 @@ def _flush(file: Path | int) -> None:
     finally:
         if not isinstance(file, int):
             os.close(opened)
-
-
-def _make_private(partial: Path, unnamed: int | None) -> None:
-    if unnamed is not None:
-        os.fchmod(unnamed, _PRIVATE)
-    else:
-        os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _PRIVATE))
-
-
-def _remove_stale(folder: Path) -> None:
-    """Remove files that were never finished and have not been written to for a day."""
-    for old in folder.glob(".bylaw-*.partial"):
-        with contextlib.suppress(OSError):  # others remove them, too
-            if time.time() - old.stat().st_mtime > _STALE:
-                old.unlink()
 
 
 def _unnamed_file(folder: Path) -> int | None:
@@ -125,20 +123,7 @@ def _unnamed_file(folder: Path) -> int | None:
 
 T = TypeVar("T")
 _MOST_COUNTED = 2**62  # nanoseconds since 1970 are below, and sums of two fit in 64 bits
-_MOST_SIZE = 1e100  # of numbers that are multiplied and added up without an overflow
-
-
-def write_json(content: dict[str, Any], path: Path, *, private: bool = False) -> None:
-    """Write JSON; an older file stays until the new one is complete.
-
-    Floats read back to the last bit.
-    """
-    write_text(path, format_json(content), private=private)
-
-
-def format_json(content: dict[str, Any]) -> str:
-    """Return the text of a JSON file."""
-    return json.dumps(content, indent=1, allow_nan=False) + "\n"
+_MOST_SIZE = 1e100  # numbers up to this are multiplied and added up without an overflow
 
 
 def hash_file(path: Path) -> str:
@@ -148,8 +133,12 @@ def hash_file(path: Path) -> str:
 
 def read_json(path: Path, what: str, reader: Callable[[Node], T]) -> T:
     """Return the result of `reader` on a file; any error in it becomes a `PolicyFileError`."""
+
+    def refuse(name: str) -> NoReturn:
+        raise BadValueError(f"{name} is not a number")
+
     try:
-        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_constant)
+        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
     except (ValueError, RecursionError, BadValueError) as problem:
         raise PolicyFileError(f"{path} is not {what}: it is not valid JSON ({problem})") from None
     try:
@@ -159,19 +148,14 @@ def read_json(path: Path, what: str, reader: Callable[[Node], T]) -> T:
 
 
 class BadValueError(Exception):
-    pass
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise BadValueError(f"{name} is not a number")
+    """A value of a file that is not what it must be."""
 
 
 class Node:
     """A value of the file and its place in it."""
 
     def __init__(self, value: Any, place: str) -> None:
-        self.value = value
-        self.place = place
+        self.value, self.place = value, place
 
     def fail(self, wanted: str) -> NoReturn:
         try:
@@ -212,7 +196,7 @@ class Node:
         try:
             number = float(self.value)
         except OverflowError:
-            self.fail("a finite number")
+            number = math.inf
         return number if math.isfinite(number) else self.fail("a finite number")
 
     def one_of(self, choices: Any) -> Any:
@@ -228,15 +212,15 @@ class Node:
     def count(self) -> int:
         if type(self.value) is not int or self.value < 0:
             self.fail("a whole number")
-        return (
-            self.value if self.value < _MOST_COUNTED else self.fail(f"a whole number below {_MOST_COUNTED}")
-        )
+        if self.value >= _MOST_COUNTED:
+            self.fail(f"a whole number below {_MOST_COUNTED}")
+        return self.value
 
     def vector(self, length: int) -> Floats:
         numbers = [node.number() for node in self.list()]
-        return (
-            np.array(numbers, dtype=np.float64) if len(numbers) == length else self.fail(f"{length} numbers")
-        )
+        if len(numbers) != length:
+            self.fail(f"{length} numbers")
+        return np.array(numbers, dtype=np.float64)
 
     def matrix(self, n_rows: int, n_columns: int) -> Floats:
         rows = [[entry.number() for entry in row.list()] for row in self.list()]
@@ -283,10 +267,11 @@ class Node:
 
     def check_sizes(self) -> None:
         """Raise unless all numbers in it, however deep, are finite and not so large that sums overflow."""
-        if isinstance(self.value, dict | list):
-            for node in self.list() if isinstance(self.value, list) else [node for _, node in self.items()]:
-                node.check_sizes()
-        elif isinstance(self.value, int | float) and not abs(self.value) <= _MOST_SIZE:
+        parts = self.items() if isinstance(self.value, dict) else []
+        nodes = self.list() if isinstance(self.value, list) else [node for _, node in parts]
+        for node in nodes:
+            node.check_sizes()
+        if isinstance(self.value, int | float) and not abs(self.value) <= _MOST_SIZE:
             self.fail(f"a finite number of at most {_MOST_SIZE:g}")
 
     def check_version(self, name: str, version: int, oldest: int | None = None) -> None:
@@ -294,8 +279,7 @@ class Node:
         self["format"].one_of([name])
         found = self["version"].value
         if type(found) is not int or not (version if oldest is None else oldest) <= found <= version:
-            newer = type(found) is int and found > version
+            advice = "; upgrade bylaw" if type(found) is int and found > version else ""
             raise BadValueError(
-                f"it has schema version {found!r}, and this bylaw reads version {version}"
-                + ("; upgrade bylaw" if newer else "")
+                f"it has schema version {found!r}, and this bylaw reads version {version}{advice}"
             )

@@ -25,17 +25,6 @@ def as_dense(matrix: Matrix) -> Floats:
     return matrix.toarray() if isinstance(matrix, sparse.sparray) else matrix
 
 
-def add_entries(
-    values: Floats, rows: NDArray[np.integer], columns: NDArray[np.integer], shape: tuple[int, int]
-) -> Matrix:
-    """Return the matrix with these values, (n,), at these places; values at one place add up."""
-    if math.prod(shape) > _SMALL:
-        return sparse.csr_array((values, (rows, columns)), shape=shape)
-    matrix = np.zeros(shape)
-    np.add.at(matrix, (rows, columns), values)
-    return matrix
-
-
 def find_columns(matrix: Matrix) -> NDArray[np.integer]:
     """Return the columns with any entry, in order."""
     if isinstance(matrix, np.ndarray):
@@ -134,9 +123,6 @@ Hashes = NDArray[np.uint64]
 
 HEX_DIGITS = 13  # of a SHA-256 for each uniform number: exact as a float, and easy to say in SQL
 PER_DIGEST = 4  # such numbers in its 256 bits
-_START = np.uint64(0x9E3779B97F4A7C15)
-_ODD = np.uint64(0xD6E8FEB86659FD93)
-_HALF = np.uint64(32)
 
 
 def hash_rows(columns: Floats | Sequence[Floats]) -> Hashes:
@@ -145,10 +131,12 @@ def hash_rows(columns: Floats | Sequence[Floats]) -> Hashes:
     Equal rows have equal hashes.
     """
     n_rows = columns.shape[1] if isinstance(columns, np.ndarray) else len(columns[0])
-    mixed = np.full(n_rows, _START)
+    mixed = np.full(n_rows, np.uint64(0x9E3779B97F4A7C15))
     for column in columns:
         mixed ^= (column + 0.0).view(np.uint64)  # -0.0 is 0.0
-        _mix(mixed)
+        for _ in range(2):  # multiply by an odd constant, and let high bits change the low ones
+            mixed *= np.uint64(0xD6E8FEB86659FD93)
+            mixed ^= mixed >> np.uint64(32)
     return mixed
 
 
@@ -163,9 +151,3 @@ def order_by_content(first: Sequence[Floats], others: Sequence[Floats]) -> NDArr
     ranked = np.lexsort((hash_rows(others), hashes))
     seed = int(hashes.sum(dtype=np.uint64))
     return ranked[np.random.default_rng(seed).permutation(len(ranked))]
-
-
-def _mix(hashes: Hashes) -> None:
-    for _ in range(2):
-        hashes *= _ODD
-        hashes ^= hashes >> _HALF

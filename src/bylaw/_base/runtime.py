@@ -94,10 +94,6 @@ def find_stack_level() -> int:
     return level
 
 
-_OWN = "bylaw"
-_DEVELOPMENT = ("test", "docs", "peers")  # extras of those who work on the library
-
-
 def show_versions() -> None:
     """Print the versions of Python, the platform, bylaw, its dependencies and its extras.
 
@@ -111,10 +107,30 @@ def show_versions() -> None:
       python      3...
       ...
     """
-    needed = {name: find_version(name) for name in (_OWN, *_list_packages(optional=False))}
-    extras = {name: find_version(name) for name in _list_packages(optional=True)}
-    parts = {"System": _describe_system(), "Needed": needed, "Optional": extras}
-    print("\n\n".join(_format(title, facts) for title, facts in parts.items()))  # noqa: T201, its purpose
+    try:
+        requirements = requires("bylaw") or []
+    except PackageNotFoundError:
+        requirements = []
+    needed, optional = set[str](), set[str]()
+    for line in requirements:
+        package, extra = re.match(r"[\w.-]+", line), re.search(r"extra == ['\"]([\w-]+)['\"]", line)
+        # Leave out extras that only development needs, and extras that consist of others.
+        if package and package[0] != "bylaw" and (extra is None or extra[1] not in ("test", "docs", "peers")):
+            (needed if extra is None else optional).add(package[0])
+    parts = {
+        "System": {
+            "python": platform.python_version(),
+            "executable": sys.executable,
+            "platform": platform.platform(),
+        },
+        "Needed": {name: find_version(name) for name in ("bylaw", *sorted(needed))},
+        "Optional": {name: find_version(name) for name in sorted(optional - needed)},
+    }
+    texts = []
+    for title, facts in parts.items():
+        width = max(map(len, facts), default=0)
+        texts.append("\n".join([title, *(f"  {name:<{width}}  {fact}" for name, fact in facts.items())]))
+    print("\n\n".join(texts))  # noqa: T201, its purpose
 
 
 def find_version(package: str, otherwise: str = "not installed") -> str:
@@ -123,35 +139,3 @@ def find_version(package: str, otherwise: str = "not installed") -> str:
         return version(package)
     except PackageNotFoundError:
         return otherwise
-
-
-def _describe_system() -> dict[str, str]:
-    return {
-        "python": platform.python_version(),
-        "executable": sys.executable,
-        "platform": platform.platform(),
-    }
-
-
-def _list_packages(optional: bool) -> Iterator[str]:
-    """Yield the packages that every installation needs, or that only extras do, in order."""
-    needed: dict[bool, set[str]] = {False: set(), True: set()}
-    for line in _read_requirements():
-        found = re.match(r"[\w.-]+", line)
-        extra = re.search(r"extra == ['\"]([\w-]+)['\"]", line)
-        if found and found[0] != _OWN and (extra is None or extra[1] not in _DEVELOPMENT):
-            needed[extra is not None].add(found[0])
-    return iter(sorted(needed[True] - needed[False] if optional else needed[False]))
-
-
-def _read_requirements() -> list[str]:
-    """Return the requirements of the installed package; none if it is not installed."""
-    try:
-        return requires(_OWN) or []
-    except PackageNotFoundError:
-        return []
-
-
-def _format(title: str, facts: dict[str, str]) -> str:
-    width = max(map(len, facts), default=0)
-    return "\n".join([title, *(f"  {name:<{width}}  {fact}" for name, fact in facts.items())])

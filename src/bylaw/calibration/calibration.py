@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from bylaw._base.files import Node
 from bylaw._base.typing import Floats, Value
-from bylaw._base.validation import check_choice
-from bylaw._base.visible_text import make_visible
+from bylaw._base.validation import check_choice, make_visible
 from bylaw.calibration.maps import (
     METHODS,
     CalibrationMap,

@@ -71,7 +71,7 @@ def _describe_failure(problem: Any) -> tuple[str, ExitCode]:
             problem.message += "; for columns of scores use --scores, as in --scores 'p_*'"
         text = problem.format_message()
     elif isinstance(problem, FileNotFoundError) and problem.filename:
-        text = f"there is no file {problem.filename}"
+        text = f"the file {problem.filename} does not exist"
     elif isinstance(problem, BylawError | OSError):
         text = describe_problem(problem)
     elif isinstance(problem, MemoryError):

@@ -69,7 +69,7 @@ class DecisionColumn:
     def read(self, values: Sequence[Any]) -> NDArray[Any]:
         """Return actions, (n_rows,), or membership, (n_rows, n_labels), from values of the column."""
         if None in values:
-            raise EvidenceError(f"there is no decision in row {values.index(None)}")
+            raise EvidenceError(f"the decision in row {values.index(None)} is missing")
         cells = [[value] for value in values]
         if self.sets:
             cells = [value.split(_BETWEEN) if isinstance(value, str) else value for value in values]

@@ -56,7 +56,7 @@ class RulesFile:
         try:
             text = path.read_text(encoding="utf-8-sig")
         except FileNotFoundError:
-            raise OptionError(f"there is no file {path}") from None
+            raise OptionError(f"the file {path} does not exist") from None
         except (OSError, UnicodeDecodeError) as problem:
             raise OptionError(f"{path} cannot be read: {problem}") from None
         try:

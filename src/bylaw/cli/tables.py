@@ -261,7 +261,7 @@ class PolicyTables:
     earlier: Policy | None = None  # of --previous, since which changed decisions are counted
     reading: Reading = _READING
     deciding: bool = False  # rows that are decided need neither outcomes nor weights
-    reads_changes: bool = True  # from columns, if there is no earlier policy
+    reads_changes: bool = True  # from columns, unless the earlier policy is given
     remarks: bool = True  # whether to mention a missing column of labels
 
     @classmethod
@@ -388,7 +388,7 @@ class PolicyTables:
             for role in () if self.deciding else mentioned:
                 name = roles[role]
                 if name is not None and name not in names and role not in self.stated:
-                    remark(f"{name_table(path)}: there is no column {name!r}, the {role} of the fitted table")
+                    remark(f"{name_table(path)}: column {name!r}, the {role} of the fitted table, is missing")
             return fitted.restate(names)
         attributes = policy.feature_map.attributes.items()
         guessed = {name: {v: f"{name}_{v}" for v in a.values} for name, a in attributes if not a.known}

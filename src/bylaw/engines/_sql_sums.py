@@ -133,10 +133,8 @@ def _(wanted: TallyPass, sheet: Sheet) -> Plan:
     scores = sheet.compute_scores(wanted.beta * wanted.score_matrix).named("score")
     chances, potential = normalize(scores, exclusive=wanted.space.exclusive)
     chances = chances.named("chance")
-    places = sheet.rule_places
-    if wanted.chosen is None:  # the places that the objective touches, too
-        touched = [sheet.form.couplings.indices, np.flatnonzero(sheet.form.base)]
-        places = sheet.localize(np.concatenate(touched))
+    # The places that rules or the objective touch.
+    places = sheet.localize(np.concatenate([sheet.form.couplings.indices, np.flatnonzero(sheet.form.base)]))
     moments = sheet.spread(places, chances)
     sums = [Sum(sheet.weigh(part)) for part in (constant(1.0), potential, moments)]
     products, read_curvature = [], None
@@ -350,7 +348,6 @@ class SummedRows:
             or known.beta != wanted.beta
             or not np.array_equal(known.score_matrix, wanted.score_matrix)
             or (wanted.support is not None and known.support is None)
-            or (wanted.chosen is None and known.chosen is not None)
         ):
             self.last.update(of=wanted, found=self._ask(passes)[0])
         return [self.last["found"]]

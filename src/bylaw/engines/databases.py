@@ -27,7 +27,7 @@ from bylaw.program.linear_form import Attribute, Feature, FeatureMap, LinearForm
 from bylaw.rows.columns import Columns
 from bylaw.rows.evidence import LEAST_WEIGHT, MARGIN_TOLERANCE, SUM_TOLERANCE, Evidence
 from bylaw.rows.groups import Group, GroupProbabilities, KnownGroup
-from bylaw.rows.margins import Key, Margins, list_events
+from bylaw.rows.margins import Key, Margins, check_cells, list_events
 from bylaw.scoring import Cell, Features, SqlPrinter, Vector, apply, case, constant, get_column, join, read
 
 MOST_CELLS = 1000  # combinations of groups: sums of each leave the database
@@ -146,11 +146,7 @@ def survey_table(database: Database, columns: Columns, problem: Problem) -> tupl
     )
     if not rows:
         raise EvidenceError(f"{database} has no rows")
-    if len(rows) > MOST_CELLS:
-        raise EvidenceError(
-            f"{' x '.join(known)} has more than {MOST_CELLS:,} combinations of values; is one of "
-            "these columns a number, or an id? Put its values into a few groups first"
-        )
+    check_cells(known, len(rows), MOST_CELLS)
     table = np.array([[float(value or 0) for value in row[len(known) :]] for row in rows])
     ends = np.cumsum([part.width for part in asked])[:-1]
     found = np.split(table[:, [places[text] for text in sums]], ends, axis=1)
@@ -171,7 +167,7 @@ def survey_table(database: Database, columns: Columns, problem: Problem) -> tupl
         values = zip(known, row, strict=False)
         cell = (as_scalar(value, f"a value of groups[{name!r}]", EvidenceError) for name, value in values)
         by_cell[tuple(cell)] = np.array(moments)
-    mass = Margins(tuple(known), keys, by_cell).mass
+    mass = float(totals[4][0])  # of the event that always holds
     if not mass > 0:
         raise EvidenceError("all weights are zero; there is nothing to learn from")
     means = {source: size / mass for source, size in zip(sources, totals[6].tolist(), strict=True)}

@@ -25,10 +25,10 @@ def open_source(source: Any, columns: Columns, table: str | None) -> DuckTable:
     if isinstance(source, duckdb.DuckDBPyRelation):
         if table is not None:
             raise OptionError("table= names a table of a connection; a DuckDB relation needs none")
-        return DuckTable("the relation", source, columns.names)
+        return DuckTable(None, "the relation", _VIEW, columns, rows=source)
     text = table if table is not None and "(" in table else DuckTable.write_table(table)
     try:
-        return DuckTable(str(table), source.sql(f"SELECT * FROM {text}"), columns.names, source, text)
+        return DuckTable(source, str(table), text, columns, rows=source.sql(f"SELECT * FROM {text}"))
     except duckdb.Error as problem:
         raise EvidenceError(f"DuckDB cannot read {table}: {problem}") from None
 
@@ -37,17 +37,9 @@ def open_source(source: Any, columns: Columns, table: str | None) -> DuckTable:
 class DuckTable(Database):
     """A table that a connection reads; or a relation, which statements see as a temporary view."""
 
-    title: str
-    rows: Any  # a relation
-    reads: Sequence[str]  # the columns whose values count
-    connection: Any = None
-    relation: str = _VIEW
-    states: list[Any] = field(default_factory=list, repr=False, compare=False)  # checksum of the first walk
+    rows: Any = field(kw_only=True)  # a relation
 
     dialect = DIALECTS["duckdb"]
-
-    def __str__(self) -> str:
-        return self.title
 
     @property
     def names(self) -> list[str]:
@@ -84,7 +76,9 @@ class DuckTable(Database):
 
     def sum_up(self) -> Any:
         # Also within a transaction: views may read files.
-        return self.ask(f"SELECT COUNT(*), SUM(hash({self.list_columns(self.reads)})) FROM {self.relation}")
+        return self.ask(
+            f"SELECT COUNT(*), SUM(hash({self.list_columns(self.columns.names)})) FROM {self.relation}"
+        )
 
     def check(self) -> None:
         """Compare the rows that are pulled with those of the first walk."""

@@ -9,10 +9,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from bylaw._base.typing import Value
 from bylaw.errors import EvidenceError, InfeasibleRulesError, OptionError
+from bylaw.rows.columns import Columns
 from bylaw.scoring import Dialect
 
 ROUNDING = 1e-9  # relative, of sums over rows, which may come in another order
@@ -110,12 +112,21 @@ class Engine(ABC):
         )
 
 
+@dataclass(frozen=True)
 class Database(Engine):
     """A table of a database, which sums up its rows and streams them if asked to."""
 
-    dialect: ClassVar[Dialect]
+    connection: Any
+    title: str
     relation: str  # the name of the table in statements, after FROM
+    columns: Columns  # whose values are compared in each walk
+    states: list[Any] = field(default_factory=list, repr=False, compare=False)  # of the first walk
+
+    dialect: ClassVar[Dialect]
     n_partitions = 1  # type: ignore[assignment]
+
+    def __str__(self) -> str:
+        return self.title
 
     @abstractmethod
     def ask(self, statement: str) -> list[tuple[Any, ...]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import psycopg
@@ -42,16 +42,7 @@ def open_source(source: Any, columns: Columns, table: str | None) -> PostgresTab
 class PostgresTable(Database):
     """A table or view. All statements of a solve are in one transaction, each in a savepoint."""
 
-    connection: Any
-    title: str
-    relation: str
-    columns: Columns  # whose values count
-    snapshots: list[str] = field(default_factory=list, repr=False, compare=False)  # of the first walk
-
     dialect = DIALECTS["postgres"]
-
-    def __str__(self) -> str:
-        return self.title
 
     @property
     def names(self) -> list[str]:
@@ -126,7 +117,7 @@ class PostgresTable(Database):
             level, here = cursor.execute(
                 "SELECT current_setting('transaction_isolation'), pg_current_snapshot()::text"
             ).fetchone()
-        if self.snapshots and here != self.snapshots[0]:
+        if self.states and here != self.states[0]:
             raise EvidenceError(
                 f"the transaction in which {self} was read has ended, and its rows may be others now; scan "
                 "it again"
@@ -136,7 +127,7 @@ class PostgresTable(Database):
                 "the connection is in a transaction in which every statement may see other rows: commit it, "
                 "or begin it with ISOLATION LEVEL REPEATABLE READ"
             )
-        self.snapshots[:] = [here]
+        self.states[:] = [here]
 
     def run(self, task: Task, columns: Sequence[str]) -> Iterator[Any]:
         quoted = {name: self.dialect.quote_name(name) for name in columns}

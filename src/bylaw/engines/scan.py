@@ -308,8 +308,7 @@ class SurveyedRows:
     def make_dual(self, form: LinearForm) -> Dual:
         """Return the dual of all rows, with the sample in memory."""
         blocks = make_blocks(form, self.evidence)
-        cells = blocks[0].cells
-        return Dual(form, blocks, 1.0, source=BoundRows(self, form, None if cells is None else cells.layout))
+        return Dual(form, blocks, 1.0, source=BoundRows(self, form, blocks[0].layout))
 
 
 @dataclass(frozen=True)

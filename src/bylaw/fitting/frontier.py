@@ -22,7 +22,7 @@ from bylaw.policy.policy import Policy
 from bylaw.program.solution import Status
 from bylaw.rows.arrays import as_numbers, make_frame
 from bylaw.rows.evidence import Evidence
-from bylaw.solvers.base import Solver
+from bylaw.solvers import Solver
 from bylaw.view.cards import Table
 
 _SHOWN = 5  # points at either end of a printed frontier

@@ -18,7 +18,7 @@ from bylaw.language.problem import Problem
 from bylaw.program.solution import Status
 from bylaw.rows.arrays import make_frame
 from bylaw.rows.evidence import Evidence
-from bylaw.solvers.base import Solver
+from bylaw.solvers import Solver
 
 _DOUBLINGS = 40  # times that the width of a range is doubled before it counts as unbounded
 

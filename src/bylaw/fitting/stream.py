@@ -27,8 +27,7 @@ from bylaw.reductions import make_guarantee, warn_of_violations
 from bylaw.rows.columns import Columns
 from bylaw.rows.evidence import Evidence, as_evidence, concatenate
 from bylaw.rows.groups import KnownGroup
-from bylaw.solvers import OPTIMIZERS, compute_theory_beta
-from bylaw.solvers.base import resolve_beta
+from bylaw.solvers import OPTIMIZERS, compute_theory_beta, resolve_beta
 
 _WARM_UP = 1000
 

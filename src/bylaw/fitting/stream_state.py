@@ -15,7 +15,7 @@ from bylaw._base.typing import Floats
 from bylaw.language.expressions import Conditions
 from bylaw.policy.provenance import TableSum
 from bylaw.program.blocks import Block
-from bylaw.program.dual import Dual, RuleExcesses, measure_excesses
+from bylaw.program.dual import Dual, RuleExcesses, gradient_mapping, measure_excesses
 from bylaw.program.linear_form import (
     Feature,
     FeatureMap,
@@ -25,7 +25,6 @@ from bylaw.program.linear_form import (
     replace_frequencies,
 )
 from bylaw.program.solution import Guarantee, Solution, Status
-from bylaw.solvers.base import gradient_mapping
 from bylaw.solvers.stochastic import SampledRows
 from bylaw.solvers.stochastic_newton import TILE_ROWS
 

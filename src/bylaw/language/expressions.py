@@ -16,8 +16,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple, NoReturn
 
 from bylaw._base.typing import Value
-from bylaw._base.validation import as_name, as_scalar, check_number
-from bylaw._base.visible_text import make_visible
+from bylaw._base.validation import as_name, as_scalar, check_number, make_visible
 from bylaw.errors import Remedy, RuleError
 from bylaw.language.action_space import ActionSpace, LabelSpace, OptionSpace, SetSpace
 
@@ -56,6 +55,8 @@ class Term(NamedTuple):
 
 
 class Meaning(NamedTuple):
+    """The terms and the constant that add up to a rate."""
+
     terms: Sequence[Term]
     constant: float = 0.0
 
@@ -142,6 +143,7 @@ def format_conditions(event: Iterable[tuple[str, Any]]) -> str:
 
 
 def format_number(value: float) -> str:
+    """Return a number as it is written in a rule."""
     return repr(value).removesuffix(".0")
 
 
@@ -178,8 +180,8 @@ class Atom:
     @property
     def decided(self) -> Value | None:
         """The decision that it is given, by a condition or by its definition."""
-        by_itself = self.definition.decided
-        return self.decision if by_itself is None else by_itself(*self.arguments)
+        always = self.definition.decided
+        return self.decision if always is None else always(*self.arguments)
 
     @property
     def is_quotient(self) -> bool:
@@ -528,6 +530,7 @@ def _sum(terms: Iterable[tuple[Atom, float]], constant: float) -> Rate:
 
 
 def as_rate(value: Rate | float) -> Rate:
+    """Return a rate unchanged, and a number as a constant rate."""
     if isinstance(value, Rate):
         return value
     return Rate((), check_number(value, "what a rate is compared with or added to", RuleError))
@@ -658,7 +661,7 @@ def _set_level(side: Rate, level: float, rule: Rule | Band) -> Rate:
 
 @dataclass(frozen=True, repr=False)
 class Magnitude:
-    """abs(rate), waiting to be compared."""
+    """The absolute value of a rate, which becomes a rule once it is compared with a bound."""
 
     rate: Rate
 
@@ -736,7 +739,7 @@ class Worst:
 
     @property
     def terms(self) -> tuple[tuple[Atom, float], ...]:
-        """Those of the rate, whatever the group."""
+        """The terms of the rate, without the condition on the group."""
         return self.rate.terms
 
     @property

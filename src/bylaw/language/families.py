@@ -219,6 +219,7 @@ class FamilyDefinition(NamedTuple):
 
     @property
     def level_name(self) -> str:
+        """The name of the argument that is the level."""
         return "ratio" if self.ratio else "tol"
 
 

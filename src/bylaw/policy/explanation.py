@@ -1,4 +1,4 @@
-"""Why a row is decided as it is: scores are sums over rules, so each rule's share is exact."""
+"""Explanations of decisions: scores are sums over rules, so that the share of each rule is exact."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class Explanation:
     """The exact share of each rule in each score, made by `explain`.
 
     score = baseline + pulls, summed over rules, and the probabilities are softmax(beta * score). All are in
-    the unit of what is minimized: `baseline` is minus the cost of an action, and a pull of 0.1 towards an
-    action is worth as much as 0.1 less cost. For sets, a label with a score above zero is more likely in than
-    out.
+    the unit of the objective: `baseline` is minus the cost of an action, and a pull of 0.1 towards an action
+    is worth as much as 0.1 less cost. For sets, a label with a score above zero is included with a
+    probability above one half.
 
     `before` is the decision of your model, as in audits and reports: the label of least cost by its own
     scores, before any calibration; for sets, that label alone. `without_rules` is the best decision by the
-    scores that the policy reads, calibrated and with options that have a cost; None if the objective is not
-    linear, since only a solver finds it then. Rules that compare quotients, such as `predictive_parity`, are
-    solved together, and have one pull under the name of the statement.
+    calibrated scores, with options that have a cost; None if the objective is not linear, since it then takes
+    a solver. Rules that compare quotients, such as `predictive_parity`, are solved together, and have
+    one pull under the name of the statement.
     """
 
     action_space: ActionSpace

@@ -1,4 +1,4 @@
-"""A policy: a feature map, one small matrix of scores, and beta. It decides; it does not learn."""
+"""A policy: a feature map, a small matrix of scores and an inverse temperature, which decide rows."""
 
 from __future__ import annotations
 
@@ -60,33 +60,33 @@ class Policy:
     Attributes
     ----------
     problem : Problem
-        what it was fitted for.
+        The problem that it was fitted for.
     feature_map : FeatureMap
-        how evidence becomes features.
+        The features that are computed from evidence.
     score_matrix : array of shape (n_features, n_actions)
-        read-only.
+        The score of each action for each feature; read-only.
     rule_prices : tuple of RulePrice
-        one for each single rule: its statement, text, multiplier, and by how much it was tightened.
+        For each single rule its statement, text, multiplier, and by how much it was tightened.
     solution : Solution
-        status, gradient mapping, steps.
+        The status, gradient mapping and steps of the solver.
     guarantee : Guarantee
-        the terms of the paper's bounds on the fitted rows, and what sampling adds on new ones.
+        The terms of the paper's bounds on the fitted rows and on new ones.
     certificate : Certificate or None
-        that the rules hold on new rows, if it was asked for.
+        The certificate that the rules hold on new rows, if one was asked for.
     fitted_rates : FittedRates or None
-        the rules as observed on the fitted rows, and the chance that they hold on others, where labels,
+        The rules as observed on the fitted rows, and the probability that they hold on others, if labels,
         groups or a margin were given.
     card : Card
-        when, with what and from which columns the policy was made.
+        The date, versions and columns with which the policy was made, and its audits.
     calibration : Calibration or None
-        how the model's probabilities are read; the policy applies it by itself.
+        The calibration of the model's probabilities, which the policy applies to all rows.
     group_rates : tuple of GroupRate
-        if the worst group's rate is minimized: each group's weight and rate on the fitted rows.
+        If the worst group's rate is minimized, each group's weight and rate on the fitted rows.
     hard : HardDecisions or None
-        of a policy without chance (`solve(..., deterministic=True)`), what giving up chance costs.
+        Of a deterministic policy (`solve(..., deterministic=True)`), the cost of not randomizing.
     vacuous : tuple of str
-        the single rules that hold on the fitted rows only because what they divide by is zero: a floor on
-        precision where the label is never decided. Their rates are 0/0, and their prices mean nothing.
+        The single rules that hold on the fitted rows only because their denominator is zero, such as a floor
+        on precision if the label is never decided. Their rates are 0/0, and their prices have no meaning.
 
     Examples
     --------
@@ -105,15 +105,13 @@ class Policy:
 
     problem: Problem
     feature_map: FeatureMap
-    score_matrix: Floats  # (n_features, n_actions), read-only
+    score_matrix: Floats
     rule_prices: tuple[RulePrice, ...]
     solution: Solution
     guarantee: Guarantee
     frequencies: Mapping[Any, float] = field(default_factory=dict)
-    rounded: bool = field(
-        default=False, compare=False, repr=False
-    )  # frequencies and prices, read from a file
-    fingerprints: Fingerprints = ()  # of the rows that it was chosen on
+    rounded: bool = False  # whether frequencies and prices are rounded, as in a file
+    fingerprints: Fingerprints = ()  # of the rows that it was fitted on
     certificate: Certificate | None = None
     fitted_rates: FittedRates | None = None
     card: Card = field(default_factory=Card.today)
@@ -241,7 +239,7 @@ class Policy:
         Parameters
         ----------
         evidence : Evidence
-            with the model's own probabilities. Rows that were calibrated by this policy stay as they are.
+            Rows with the model's own probabilities. Rows that this policy has calibrated are not changed.
 
         Returns
         -------
@@ -264,22 +262,22 @@ class Policy:
         Parameters
         ----------
         evidence : Evidence, Scan or frame
-            with the columns that the policy was fitted on, and the model's own probabilities. Rows elsewhere
-            are named by `scan`, or are a frame of Dask, Spark or Polars beside its `columns`.
+            The rows, with the columns that the policy was fitted on and the model's own probabilities.
+            Out-of-memory rows are a `Scan`, or a frame of Dask, Spark or Polars with its `columns`.
         columns : Columns, optional
-            what the columns of a frame hold.
+            The roles of the columns of a frame.
 
         Returns
         -------
         array of shape (n_rows, n_actions)
-            for sets, the probability that each label is included, (n_rows, n_classes). For rows elsewhere, a
-            frame of the same kind with the columns "p_<action>", after that of ids if `columns.id` names it;
-            nothing is computed before it is used. Rows that are refused otherwise are null in Spark.
+            For sets, the probability that each label is included, (n_rows, n_classes). For out-of-memory
+            rows, a lazy frame of the same kind with the columns "p_<action>", after the column `columns.id`
+            if it is given. Rows that raise an error in memory are null in Spark.
 
         Raises
         ------
         EvidenceError
-            if a column is missing, or a group has a value that the policy was not fitted on.
+            If a column is missing, or a group has a value that the policy was not fitted on.
 
         Examples
         --------
@@ -291,7 +289,7 @@ class Policy:
         >>> policy.probabilities(evidence).shape
         (19, 3)
         """
-        if _live_elsewhere(evidence, columns):
+        if _is_out_of_memory(evidence, columns):
             from bylaw.policy.row_maps import answer_rows
 
             return answer_rows(self, evidence, columns, decides=False)
@@ -314,34 +312,33 @@ class Policy:
         Parameters
         ----------
         evidence : Evidence, Scan or frame
-            the rows to decide. Rows elsewhere are named by `scan`, or are a frame of Dask, Spark or Polars
-            beside its `columns`.
+            The rows to decide. Out-of-memory rows are a `Scan`, or a frame of Dask, Spark or Polars with its
+            `columns`.
         rng : Generator or int, optional
-            a generator or a seed; for "sample" and "systematic". A policy without chance draws nothing, and
+            A generator or a seed, for "sample" and "systematic". A deterministic policy draws nothing, and
             needs neither `rng` nor `ids`.
         ids : array of shape (n_rows,), optional
-            one id per row, strings or whole numbers, for "sample": the same id and policy give the same
-            decision in any batch and on any machine. For rows elsewhere, the name of their column of ids, by
-            default `columns.id`.
+            One id per row, strings or whole numbers, for "sample": the same id and policy give the same
+            decision in any batch and on any machine. For out-of-memory rows, the name of their column of ids,
+            by default `columns.id`.
         method : {"sample", "systematic", "argmax"}
-            "sample" draws each row independently; "systematic" draws all rows together (pivotal sampling),
-            so that counts stay within a few units of their expectation; "argmax" takes the likeliest
-            action, which the guarantee does not cover.
+            "sample" draws each row independently. "systematic" draws all rows together (pivotal sampling),
+            so that counts are within a few units of their expectation. "argmax" takes the likeliest action,
+            which the guarantee does not cover.
         key : str, optional
-            with ids, the key of the hash; by default the policy's own digest. Keep one key
-            over releases to keep their draws alike. The digest is public: where those who are decided on can
-            choose or change an id, pass a secret of 32 random characters or more, so that no one can try ids
-            until one is lucky.
+            With ids, the key of the hash; by default the digest of the policy. Use one key for all releases
+            of a policy to keep their draws alike. The digest is public: if the subjects of decisions can
+            choose or change their ids, pass a secret of 32 random characters or more, so that they cannot
+            search for an id with the decision that they want.
         columns : Columns, optional
-            what the columns of a frame hold.
+            The roles of the columns of a frame.
 
         Returns
         -------
         array of shape (n_rows,)
-            for sets, membership as booleans, (n_rows, n_classes). For rows elsewhere, a frame of the same
-            kind with the columns of ids and "decision", or for sets "in_<label>"; actions of several types,
-            such as 0, 1 and "reject", are text. Nothing is computed before it is used. Rows that are refused
-            otherwise are null in Spark.
+            For sets, membership as booleans, (n_rows, n_classes). For out-of-memory rows, a lazy frame of the
+            same kind with the columns of ids and "decision", or for sets "in_<label>"; actions of several
+            types, such as 0, 1 and "reject", are text. Rows that raise an error in memory are null in Spark.
 
         Examples
         --------
@@ -353,29 +350,29 @@ class Policy:
         >>> (policy.decide(evidence, ids=range(19)) == policy.decide(evidence, ids=range(19))).all()
         np.True_
         """
-        if _live_elsewhere(evidence, columns):
+        if _is_out_of_memory(evidence, columns):
             from bylaw.policy.row_maps import answer_rows
 
             if rng is not None or method != "sample":
-                raise OptionError("rows elsewhere are decided by id: leave out rng= and method=")
+                raise OptionError("out-of-memory rows are decided by id: leave out rng= and method=")
             return answer_rows(self, evidence, columns, decides=True, ids=ids, key=key)
         sampler = self._make_sampler(rng, ids, method, key)
         return self.action_space.name_decisions(self._sample(evidence, ids, sampler))
 
     def decide_positions(self, evidence: Evidence, *, ids: Any, key: str | None = None) -> NDArray[Any]:
-        """Return the decisions of `decide` as places among `actions`, which are faster to write to a table.
+        """Return the decisions of `decide` as positions in `actions`, which are faster to write to a table.
 
         Parameters
         ----------
         evidence : Evidence
         ids : array of shape (n_rows,)
         key : str, optional
-            as `decide` takes them.
+            As in `decide`.
 
         Returns
         -------
         array of shape (n_rows,)
-            for sets, membership as booleans, (n_rows, n_classes).
+            For sets, membership as booleans, (n_rows, n_classes).
 
         Examples
         --------
@@ -388,7 +385,7 @@ class Policy:
         return self._sample(evidence, ids, self._make_sampler(None, ids, "sample", key))
 
     def mark_changes(self, evidence: Evidence, *, ids: Any = None, key: str | None = None) -> Evidence:
-        """Return the rows with the cost of deciding otherwise than this policy, for `custom("changed")`.
+        """Return the rows with the cost of decisions that differ from this policy, for `custom("changed")`.
 
         The cost is 0 for the decision of this policy, and 1 for any other. Rules of a later policy can refer
         to it.
@@ -397,9 +394,9 @@ class Policy:
         ----------
         evidence : Evidence
         ids : array of shape (n_rows,), optional
-            with which this policy drew its decisions; by default, its likeliest decisions count.
+            The ids by which this policy drew its decisions; by default, the likeliest decisions are used.
         key : str, optional
-            with ids, as in `decide`.
+            With ids, as in `decide`.
 
         Returns
         -------
@@ -476,15 +473,16 @@ class Policy:
         Parameters
         ----------
         rate : Rate, Ratio, Worst or str
-            such as `error()`, or its text, "error()"; of `worst(error(), by="race")`, the rate of the worst
-            group that has rows.
+            A rate such as `error()`, or its text, "error()". For `worst(error(), by="race")`, the rate of the
+            worst group that has rows.
         evidence : Evidence or ObservedRows
-            the rate is the observed one where these rows have labels or true groups, and otherwise the one
-            that the evidence predicts.
+            The rows. The rate is the observed one if they have labels or true groups, and otherwise the
+            predicted one.
         labels, groups : optional
-            true labels (n_rows,) and groups {name: values}, if they are not columns of the evidence.
+            True labels (n_rows,) and groups {name: values}, if they are not columns of the evidence.
         probabilities : array of shape (n_rows, n_actions), optional
-            of each action, where they are at hand or those of other decisions; needed for `ObservedRows`.
+            The probabilities of the actions, if they are known already or are those of other decisions;
+            needed for `ObservedRows`.
 
         Returns
         -------
@@ -525,7 +523,7 @@ class Policy:
     def digest(self) -> str:
         """Hash of what decisions depend on: policies with equal digests decide alike.
 
-        It does not cover the rules, the certificate, the card and the audits; `file_digest` does.
+        It does not depend on the rules, the certificate, the card and the audits; `file_digest` does.
         """
         rule = serialization.decision_rule_to_dict(
             self.feature_map, self.score_matrix, self.beta, self.calibration
@@ -536,7 +534,7 @@ class Policy:
     def file_digest(self) -> str:
         """SHA-256 of the whole file that `save` writes now, as `sha256sum policy.json` prints it.
 
-        To make sure that a file is the one that was approved, compare this one.
+        Compare it to make sure that a file is the one that was approved.
         """
         return hashlib.sha256(format_json(serialization.to_dict(self)).encode()).hexdigest()
 
@@ -577,7 +575,7 @@ class Policy:
         Raises
         ------
         PolicyFileError
-            if the file is damaged, was changed, or is of another version.
+            If the file is damaged, was changed, or is of another version.
         """
         return cls(**serialization.read(Path(path)))
 
@@ -588,8 +586,8 @@ class Policy:
         return make_policy_card(self).to_html()
 
 
-def _live_elsewhere(evidence: Any, columns: Columns | None) -> bool:
-    """Return whether these are a frame or a scan, which need packages that policies do not."""
+def _is_out_of_memory(evidence: Any, columns: Columns | None) -> bool:
+    """Return whether these are a frame or a scan, which need more packages than a policy."""
     return columns is not None or type(evidence).__name__ == "Scan"
 
 

@@ -1,4 +1,4 @@
-"""Answers of a policy on rows that live elsewhere: columns of probabilities or of decisions, made there."""
+"""Probabilities and decisions of a policy as columns of out-of-memory rows, computed where the rows are."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def answer_rows(
     if not isinstance(rows, Scan):
         if columns is None:
             raise OptionError(
-                f"rows are Evidence, or rows elsewhere that scan() names, not {type(rows).__name__}; for a "
-                "frame of Dask, Spark or Polars, state columns=Columns(...)"
+                f"evidence must be Evidence, a Scan or a frame, got {type(rows).__name__}; with a frame of "
+                "Dask, Spark or Polars, pass columns=Columns(...)"
             )
         rows = scan(rows, columns)
     elif columns is not None:
         raise OptionError("scanned rows have their columns; leave out columns=")
     ids = rows.columns.id if ids is None else ids
     if decides and not isinstance(ids, str):
-        raise OptionError("rows elsewhere are decided by id: pass ids=, the name of their column of ids")
+        raise OptionError("out-of-memory rows are decided by id: pass ids=, the name of their column of ids")
     if key is not None:
         check_key(key)
     found = policy.calibration

@@ -17,14 +17,20 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from bylaw._base.numeric import Matrix, compact
-from bylaw._base.typing import Floats
-from bylaw.program.linear_form import MANY_WEIGHTS, Feature, FeatureMap, LinearForm, compute_scores, has_few
+from bylaw._base.typing import Floats, Mask
+from bylaw.program.linear_form import Feature, FeatureMap, LinearForm, compute_scores, has_few
 from bylaw.rows.evidence import RowData
 from bylaw.rows.groups import KnownGroup, Part
 from bylaw.rows.outcomes import ObservedRows
 
+# Sizes of blocks and cells, by measurement. A block of features and scores fits in a core's cache. If rows
+# are sorted by cell, fewer calls count for more than the cache, and each visit to a cell takes as long as
+# VISIT_ROWS rows; blocks still have at most _SORTED_ROWS rows, because the first blocks serve as samples.
+BLOCK_ROWS = 8192
 CELL_ROWS = 64  # in a cell, on average: fewer do not pay for its own products of matrices
-_ONE = Feature(None, ())
+_SORTED_VALUES = 2**18  # of a block that is sorted by cell
+_SORTED_ROWS = 32_768
+_VISIT_ROWS = 512
 Places = NDArray[np.int64]
 
 
@@ -37,7 +43,7 @@ class Cells:
 
     @classmethod
     def find(cls, feature_map: FeatureMap, rows: RowData, n_rows: int | None = None) -> Cells:
-        """Return the cells of the groups that features refer to, as long as there are rows enough.
+        """Return the cells of the groups that features refer to, as long as there are enough rows.
 
         The number of rows is that of these rows, or `n_rows` if most are not in memory.
         """
@@ -60,9 +66,11 @@ class Cells:
 
     def lay_out(self, feature_map: FeatureMap, rows: RowData) -> Layout:
         """Return how features are made of columns that the cells share."""
-        names = {name for name in self.names if _agrees(rows, name)}
+        names = set(self.names)
+        if isinstance(rows, ObservedRows):  # cells are those of the groups as they were known before
+            names -= {name for name in names if _was_corrected(rows, name)}
         columns: dict[Feature, int] = {}
-        where = list[tuple[NDArray[np.intp], int]]()  # of each feature, its cells and its column
+        shares = list[tuple[NDArray[np.intp], int]]()  # of each feature, its cells and its column
         codes = np.indices(self.shape).reshape(len(self.shape), len(self))
         for feature in feature_map.features:
             inside = np.ones(len(self), dtype=bool)
@@ -72,10 +80,28 @@ class Cells:
                     inside &= codes[self.names.index(name)] == place
             rest = tuple((name, value) for name, value in feature.event if name not in names)
             column = columns.setdefault(Feature(feature.source, rest), len(columns))
-            where.append((np.flatnonzero(inside), column))
-        marked = [cells * len(columns) + column for cells, column in where]
-        embedding = _mark(marked, len(self) * len(columns))
-        return Layout(self, tuple(columns), embedding, len(feature_map.features))
+            shares.append((np.flatnonzero(inside), column))
+        marked = [cells * len(columns) + column for cells, column in shares]
+        return Layout(self, tuple(columns), _mark(marked, len(self) * len(columns)))
+
+
+def _read_known(rows: RowData) -> Mapping[str, KnownGroup]:
+    return rows.predicted.known_groups if isinstance(rows, ObservedRows) else rows.known_groups
+
+
+def _was_corrected(rows: ObservedRows, name: str) -> bool:
+    """Return whether some value of a known group was observed to be another one, or is missing."""
+    group, before = rows.groups[name], rows.predicted.known_groups[name]
+    if not isinstance(group, KnownGroup) or rows.find_partly_seen([name]):
+        return True
+    return group.values != before.values or not np.array_equal(group.codes, before.codes)
+
+
+def _mark(rows: Sequence[NDArray[np.integer]], width: int) -> sparse.csr_array:
+    """Return ones in these columns of each row, (len(rows), width); columns are in order."""
+    ends = np.cumsum([0, *map(len, rows)])
+    columns = np.concatenate([np.zeros(0, np.int64), *rows])
+    return sparse.csr_array((np.ones(len(columns)), columns, ends), shape=(len(rows), width))
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,21 +111,21 @@ class Layout:
     cells: Cells
     columns: tuple[Feature, ...]  # D
     embedding: sparse.csr_array  # (F, C * D): ones where a feature is a column
-    n_features: int  # F
 
     @cached_property
-    def _operator(self) -> Matrix:
+    def operator(self) -> Matrix:
+        """The embedding, for products with it."""
         return compact(self.embedding)
-
-    @cached_property
-    def _transposed(self) -> Matrix:
-        found = self._operator.T
-        return found if isinstance(found, np.ndarray) else sparse.csr_array(found)
 
     @cached_property
     def _spans(self) -> NDArray[np.integer]:
         """(F,): in how many cells each feature is a column."""
         return np.diff(self.embedding.indptr)
+
+    @property
+    def n_features(self) -> int:
+        """F."""
+        return len(self._spans)
 
     def spread(self, matrix: Floats) -> Sequence[Floats | sparse.csr_array]:
         """Return the weights of the columns in each cell, (A, D), of weights of features (F, A).
@@ -108,69 +134,42 @@ class Layout:
         probability and on a few columns that all labels share.
         """
         n_cells, n_columns, n_actions = len(self.cells), len(self.columns), matrix.shape[1]
-        if n_columns * n_actions >= MANY_WEIGHTS:
-            nonzero = int(np.count_nonzero(matrix, axis=1) @ self._spans)
-            if has_few(nonzero // n_cells, n_columns * n_actions):
-                stacked = sparse.csr_array(self._transposed @ sparse.csr_array(matrix))
-                starts = range(0, n_cells * n_columns, n_columns)
-                return [sparse.csr_array(stacked[first : first + n_columns].T) for first in starts]
+        nonzero = int(np.count_nonzero(matrix, axis=1) @ self._spans)
+        if has_few(nonzero // n_cells, n_columns * n_actions):
+            stacked = sparse.csr_array(self.embedding.T @ sparse.csr_array(matrix))
+            starts = range(0, n_cells * n_columns, n_columns)
+            return [sparse.csr_array(stacked[first : first + n_columns].T) for first in starts]
         return [part.T for part in self.spread_matrix(matrix)]
 
     def spread_matrix(self, matrix: Floats) -> Floats:
         """Return the weights as one array, (C, D, A)."""
-        return (self._transposed @ matrix).reshape(len(self.cells), len(self.columns), -1)
-
-    def scores(self, matrix: Floats, columns: Floats, starts: Places) -> Floats:
-        """Return matrix' features, (A, n_rows), of a matrix (F, A) and columns (D, n_rows)."""
-        weights = self.spread(matrix)
-        scores = np.empty((matrix.shape[1], columns.shape[1]))
-        for cell, rows in iterate_cells(starts):
-            multiply(weights[cell], columns[:, rows], out=scores[:, rows])
-        return scores
+        return (self.operator.T @ matrix).reshape(len(self.cells), len(self.columns), -1)
 
     def moments(
-        self, distribution: Floats, columns: Floats, starts: Places, chosen: Places | None = None
+        self, distribution: Floats, columns: Floats, starts: Places, wanted: Mask | None = None
     ) -> Floats:
         """Return features distribution', (F, A), of a distribution (A, n_rows) and columns (D, n_rows).
 
-        With some chosen columns, other features get zeros.
+        If some entries (D, A) are wanted, others may be zero.
         """
-        part = columns if chosen is None else columns[chosen]
-        sums = np.zeros((len(self.cells), len(part), len(distribution)))
+        sums = np.zeros((len(self.cells), len(columns), len(distribution)))
         for cell, rows in iterate_cells(starts):
-            sums[cell] = part[:, rows] @ distribution[:, rows].T
-        return self.gather(sums, chosen)
+            sums[cell] = _multiply(columns[:, rows], distribution[:, rows], wanted)
+        return self.gather(sums)
 
-    def gather(self, sums: Floats, chosen: Places | None = None) -> Floats:
-        """Return the sums of features, (F, A), from those of (chosen) columns in each cell, (C, D, A)."""
-        operator = self._operator
-        if chosen is not None:
-            first = np.arange(len(self.cells))[:, None] * len(self.columns)
-            key, places = chosen.tobytes(), (first + chosen).ravel()
-            if key not in self._chosen:
-                self._chosen[key] = compact(self.embedding[:, places])
-            operator = self._chosen[key]
-        return operator @ sums.reshape(-1, sums.shape[2])
-
-    @cached_property
-    def _chosen(self) -> dict[bytes, Matrix]:
-        """The embedding of some columns alone, (F, C * len(chosen)), by their bytes."""
-        return {}
+    def gather(self, sums: Floats) -> Floats:
+        """Return the sums of features, (F, A), from those of columns in each cell, (C, D, A)."""
+        return self.operator @ sums.reshape(-1, sums.shape[2])
 
     def expand(self, columns: Floats, starts: Places) -> Floats:
         """Return the features themselves, (F, n_rows)."""
         features = np.zeros((self.n_features, columns.shape[1]))
+        made = np.repeat(np.arange(self.n_features), self._spans)
+        cells, sources = np.divmod(self.embedding.indices.astype(np.int64), len(self.columns))
         for cell, rows in iterate_cells(starts):
-            made, sources = self._entries[cell]
-            features[made, rows] = columns[sources, rows]
+            here = cells == cell
+            features[made[here], rows] = columns[sources[here], rows]
         return features
-
-    @cached_property
-    def _entries(self) -> list[tuple[Places, Places]]:
-        """For each cell, the features that are not zero and their columns."""
-        features = np.repeat(np.arange(self.n_features), self._spans)
-        cells, columns = np.divmod(self.embedding.indices.astype(np.int64), len(self.columns))
-        return [(features[cells == cell], columns[cells == cell]) for cell in range(len(self.cells))]
 
     def localize(self, features: Places, actions: Places) -> tuple[Places, Places, sparse.csr_array]:
         """Return the q places (column, action) that Q places (feature, action) are in any cell, and where.
@@ -188,79 +187,10 @@ class Layout:
         return keys % len(self.columns), keys // len(self.columns), _mark(rows, len(self.cells) * len(keys))
 
 
-def _mark(rows: Sequence[NDArray[np.integer]], width: int) -> sparse.csr_array:
-    """Return ones in these columns of each row, (len(rows), width); columns are in order."""
-    ends = np.cumsum([0, *map(len, rows)])
-    columns = np.concatenate([np.zeros(0, np.int64), *rows])
-    return sparse.csr_array((np.ones(len(columns)), columns, ends), shape=(len(rows), width))
-
-
-def multiply(weights: Floats | sparse.csr_array, columns: Floats, out: Floats) -> Floats:
-    """Write weights @ columns to `out`, and return it."""
-    if isinstance(weights, np.ndarray):
-        return np.matmul(weights, columns, out=out)
-    out[...] = weights @ columns
-    return out
-
-
 def iterate_cells(starts: Places) -> Iterator[tuple[int, slice]]:
     """Yield the cells that have rows, each with its rows; cell c begins at starts[c], (C + 1,)."""
     ends = starts.tolist()
     return ((c, slice(*ends[c : c + 2])) for c in range(len(ends) - 1) if ends[c] < ends[c + 1])
-
-
-def iterate_tiles(starts: Places, width: int) -> Iterator[tuple[int, slice]]:
-    """Yield the cells that have rows, with at most `width` rows at a time."""
-    for cell, rows in iterate_cells(starts):
-        for first in range(rows.start, rows.stop, width):
-            yield cell, slice(first, min(first + width, rows.stop))
-
-
-def _read_known(rows: RowData) -> Mapping[str, KnownGroup]:
-    return rows.predicted.known_groups if isinstance(rows, ObservedRows) else rows.known_groups
-
-
-def _agrees(rows: RowData, name: str) -> bool:
-    """Return whether rows have the group that was known before it was observed, with no value missing."""
-    if not isinstance(rows, ObservedRows):
-        return True
-    group, before = rows.groups[name], rows.predicted.known_groups[name]
-    if not isinstance(group, KnownGroup) or rows.find_partly_seen([name]):
-        return False
-    return group.values == before.values and np.array_equal(group.codes, before.codes)
-
-
-BLOCK_ROWS = 8192  # a block of features and scores fits in a core's cache
-_SORTED_VALUES = 2**18  # of a block that is sorted by cell: fewer calls count for more than the nearest cache
-_SORTED_ROWS = 32_768  # at most, unless there are many cells: the first blocks are samples
-_CELL_ROWS = 512  # of a cell in a block, on average: each visit to a cell takes as long as so many rows
-
-
-@dataclass(frozen=True)
-class CellRows:
-    """How the rows of a block are sorted by cell."""
-
-    starts: NDArray[np.int64]  # (C + 1,): where each cell begins
-    layout: Layout  # of features
-    seen_layout: Layout | None = None  # of features as observed
-    order: NDArray[np.intp] | None = None  # (n_rows,): which rows of the evidence these are
-
-    def rows(self, part: Part, n_rows: int) -> CellRows:
-        """Return where the cells of some rows, in order, begin."""
-        places = np.arange(n_rows)[part]
-        order = None if self.order is None else self.order[part]
-        return replace(self, starts=np.searchsorted(places, self.starts), order=order)
-
-    @classmethod
-    def sort(cls, codes: NDArray[np.integer], layout: Layout, order: NDArray[np.intp]) -> CellRows:
-        """Return the cells of rows in an order in which their cells, (n_rows,), are sorted."""
-        starts = np.searchsorted(codes[order], np.arange(len(layout.cells) + 1))
-        return cls(starts, layout, order=order)
-
-    @property
-    def codes(self) -> NDArray[np.int64]:
-        """(n_rows,): the cell of each row."""
-        return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
 
 
 @dataclass(frozen=True)
@@ -272,24 +202,26 @@ class Block:
 
     columns: Floats  # (D, n_rows): without cells, the features (F, n_rows)
     weights: Floats | None  # (n_rows,), or None for ones
-    seen: Floats | None = None  # (n_observed_columns, n_rows): the same rows as they turned out
-    cells: CellRows | None = None
+    seen: Floats | None = None  # (n_observed_columns, n_rows): the same for the features as observed
+    layout: Layout | None = None  # of features, where rows are sorted by cell
+    seen_layout: Layout | None = None  # of features as observed
+    cell_starts: Places | None = None  # (C + 1,): where each cell begins
+    order: NDArray[np.intp] | None = None  # (n_rows,): which rows of the evidence these are
 
     def rows(self, part: Part) -> Block:
         """Return some of the rows, in order."""
-        return Block(
-            self.columns[:, part].copy(),
-            None if self.weights is None else self.weights[part],
-            None if self.seen is None else self.seen[:, part].copy(),
-            None if self.cells is None else self.cells.rows(part, self.n_rows),
+        return replace(
+            self,
+            columns=self.columns[:, part].copy(),
+            weights=None if self.weights is None else self.weights[part],
+            seen=None if self.seen is None else self.seen[:, part].copy(),
+            cell_starts=np.searchsorted(np.arange(self.n_rows)[part], self.starts),
+            order=None if self.order is None else self.order[part],
         )
 
     def with_observed(self, twin: Block) -> Block:
         """Return the block with the features of a twin, the same rows, as observed features."""
-        cells = self.cells
-        if cells is not None and twin.cells is not None:
-            cells = replace(cells, seen_layout=twin.cells.layout)
-        return replace(self, seen=twin.columns, cells=cells)
+        return replace(self, seen=twin.columns, seen_layout=twin.layout)
 
     @property
     def n_rows(self) -> int:
@@ -304,66 +236,57 @@ class Block:
         return float(self.n_rows if self.weights is None else self.weights.sum())
 
     @property
-    def starts(self) -> NDArray[np.int64]:
+    def starts(self) -> Places:
         """(C + 1,): where each cell begins."""
-        return np.array([0, self.n_rows]) if self.cells is None else self.cells.starts
+        return np.array([0, self.n_rows]) if self.cell_starts is None else self.cell_starts
 
     @property
     def features(self) -> Floats:
         """(F, n_rows), made where they are not kept."""
-        cells = self.cells
-        return self.columns if cells is None else cells.layout.expand(self.columns, cells.starts)
+        return self.columns if self.layout is None else self.layout.expand(self.columns, self.starts)
 
     @property
     def observed(self) -> Floats | None:
-        """(F', n_rows): features of the rows as they turned out."""
-        layout = None if self.cells is None else self.cells.seen_layout
-        return self.seen if self.seen is None or layout is None else layout.expand(self.seen, self.starts)
+        """(F', n_rows): the features of the rows as observed."""
+        if self.seen is None or self.seen_layout is None:
+            return self.seen
+        return self.seen_layout.expand(self.seen, self.starts)
 
     def scores(self, score_matrix: Floats) -> Floats:
         """Return features' score_matrix, (A, n_rows), of a matrix (F, A)."""
-        if self.cells is None:
+        if self.layout is None:
             return compute_scores(score_matrix, self.columns)
-        return self.cells.layout.scores(score_matrix, self.columns, self.starts)
+        weights, scores = self.layout.spread(score_matrix), np.empty((score_matrix.shape[1], self.n_rows))
+        for cell, rows in iterate_cells(self.starts):
+            scores[:, rows] = weights[cell] @ self.columns[:, rows]
+        return scores
 
-    def moments(
-        self,
-        distribution: Floats,
-        chosen: NDArray[np.int64] | None = None,
-        wanted: NDArray[np.bool_] | None = None,
-    ) -> Floats:
+    def moments(self, distribution: Floats, wanted: Mask | None = None) -> Floats:
         """Return the sum of phi pi', (F, A), of a distribution (A, n_rows) times weights.
 
-        With `chosen`, features that are none of these columns get zeros; with `wanted` (F, A), other entries
-        may be zero.
+        If some entries of the columns, (D, A), are wanted, others may be zero.
         """
-        if self.cells is not None:
-            return self.cells.layout.moments(distribution, self.columns, self.starts, chosen)
-        if wanted is not None:
+        if self.layout is None:
             return _multiply(self.columns, distribution, wanted)
-        if chosen is None:
-            return self.columns @ distribution.T
-        moments = np.zeros((len(self.columns), len(distribution)))
-        moments[chosen] = self.columns[chosen] @ distribution.T
-        return moments
+        return self.layout.moments(distribution, self.columns, self.starts, wanted)
 
-    def observed_moments(
-        self, distribution: Floats, wanted: NDArray[np.bool_] | None = None
-    ) -> Floats | None:
+    def observed_moments(self, distribution: Floats, wanted: Mask | None = None) -> Floats | None:
         """Compute the same sum of the observed features, (F', A)."""
         if self.seen is None:
             return None
-        if self.cells is not None and self.cells.seen_layout is not None:
-            return self.cells.seen_layout.moments(distribution, self.seen, self.starts)
-        return self.seen @ distribution.T if wanted is None else _multiply(self.seen, distribution, wanted)
+        if self.seen_layout is None:
+            return _multiply(self.seen, distribution, wanted)
+        return self.seen_layout.moments(distribution, self.seen, self.starts, wanted)
 
 
-def _multiply(features: Floats, distribution: Floats, wanted: NDArray[np.bool_]) -> Floats:
-    """Compute the entries of features @ distribution.T that are wanted."""
+def _multiply(columns: Floats, distribution: Floats, wanted: Mask | None) -> Floats:
+    """Return columns @ distribution.T, or its wanted entries alone."""
+    if wanted is None:
+        return columns @ distribution.T
     moments = np.zeros(wanted.shape)
-    for feature in np.flatnonzero(wanted.any(axis=1)):
-        actions = np.flatnonzero(wanted[feature])
-        moments[feature, actions] = distribution[actions] @ features[feature]
+    for column in np.flatnonzero(wanted.any(axis=1)):
+        actions = np.flatnonzero(wanted[column])
+        moments[column, actions] = distribution[actions] @ columns[column]
     return moments
 
 
@@ -381,24 +304,18 @@ def make_blocks(
         cells = Cells.find(form.feature_map, evidence)
         n_blocks = _count_blocks(evidence, cells)
     else:
-        cells = like[0].cells.layout.cells if like[0].cells else Cells((), ())
+        cells = like[0].layout.cells if like[0].layout else Cells((), ())
         n_blocks = len(like)
     chosen = range(n_blocks if most is None else min(most, n_blocks))
     if not cells.names:
         return [make_block(form, evidence, slice(i, None, n_blocks)) for i in chosen]
-    layout = cells.lay_out(form.feature_map, evidence)
-    if like is not None:
-        parts = [block.cells for block in like[: len(chosen)] if block.cells]
-        parts = [replace(part, layout=layout, seen_layout=None) for part in parts]
+    layout, codes = cells.lay_out(form.feature_map, evidence), cells.locate(evidence)
+    if like is None:
+        sorted_rows = np.argsort(codes, kind="stable")
+        orders = [sorted_rows[i::n_blocks] for i in chosen]
     else:
-        codes = cells.locate(evidence)
-        order = np.argsort(codes, kind="stable")
-        ends = np.searchsorted(codes, np.arange(len(cells) + 1), sorter=order)
-        starts = (np.maximum(-(-(ends - i) // n_blocks), 0) for i in chosen)
-        parts = [
-            CellRows(begin, layout, order=order[i::n_blocks]) for i, begin in zip(chosen, starts, strict=True)
-        ]
-    return [_make_sorted_block(form, evidence, part) for part in parts]
+        orders = [block.order for block in like[: len(chosen)] if block.order is not None]
+    return [_make_sorted_block(form, evidence, layout, codes, order) for order in orders]
 
 
 def make_batch_blocks(form: LinearForm, batch: RowData, layout: Layout | None) -> list[Block]:
@@ -413,7 +330,7 @@ def make_batch_blocks(form: LinearForm, batch: RowData, layout: Layout | None) -
         return [make_block(form, batch, part) for part in parts]
     codes = cells.locate(batch)
     orders = (part.start + np.argsort(codes[part], kind="stable") for part in parts)
-    return [_make_sorted_block(form, batch, CellRows.sort(codes, layout, order)) for order in orders]
+    return [_make_sorted_block(form, batch, layout, codes, order) for order in orders]
 
 
 def _admit(form: LinearForm, rows: RowData) -> RowData:
@@ -429,23 +346,26 @@ def _count_blocks(rows: RowData, cells: Cells) -> int:
     size = BLOCK_ROWS
     if cells.names:
         most = min(_SORTED_VALUES // (len(rows.classes) + 1), _SORTED_ROWS)
-        size = max(size, most, len(cells) * _CELL_ROWS)
+        size = max(size, most, len(cells) * _VISIT_ROWS)
     return -(-len(rows) // size)
 
 
-def _make_sorted_block(form: LinearForm, evidence: RowData, cells: CellRows) -> Block:
-    """Return the block of some rows, which are sorted by cell."""
-    layout, rows = cells.layout, cells.order
-    assert rows is not None
-    feature_map = replace(form.feature_map, features=layout.columns)
-    columns = feature_map.columns(evidence, rows, np.empty((len(layout.columns), len(rows))))
-    weights = None if evidence.weights is None else evidence.weights[rows]
-    return Block(columns, weights, cells=cells)
+def _make_sorted_block(
+    form: LinearForm,
+    evidence: RowData,
+    layout: Layout,
+    codes: NDArray[np.integer],
+    order: NDArray[np.intp],
+) -> Block:
+    """Return the block of some rows in an order in which their cells, codes[order], are sorted."""
+    shared = replace(form, feature_map=replace(form.feature_map, features=layout.columns))
+    starts = np.searchsorted(codes[order], np.arange(len(layout.cells) + 1))
+    return replace(make_block(shared, evidence, order), layout=layout, cell_starts=starts, order=order)
 
 
-def make_block(form: LinearForm, evidence: RowData, rows: slice = slice(None)) -> Block:
+def make_block(form: LinearForm, evidence: RowData, rows: Part = slice(None)) -> Block:
     """Return the block of some rows of evidence that the form has admitted."""
-    width = len(range(*rows.indices(len(evidence))))
+    width = len(range(*rows.indices(len(evidence)))) if isinstance(rows, slice) else len(rows)
     features = form.feature_map.columns(evidence, rows, np.empty((len(form.feature_map.features), width)))
     return Block(features, None if evidence.weights is None else evidence.weights[rows].copy())
 
@@ -461,22 +381,20 @@ def join_blocks(blocks: Sequence[Block]) -> list[Block]:
 
 
 def _join(blocks: Sequence[Block]) -> Block:
+    first, seen = blocks[0], [block.seen for block in blocks if block.seen is not None]
     if len(blocks) == 1:
-        return blocks[0]
-    whole = Block(
-        np.concatenate([block.columns for block in blocks], axis=1),
-        None if blocks[0].weights is None else np.concatenate([block.row_weights for block in blocks]),
-        _join_observed(blocks),
+        return first
+    whole = replace(
+        first,
+        columns=np.concatenate([block.columns for block in blocks], axis=1),
+        weights=None if first.weights is None else np.concatenate([block.row_weights for block in blocks]),
+        seen=np.concatenate(seen, axis=1) if seen else None,
+        order=None,
     )
-    cells = blocks[0].cells
-    if cells is None:
+    if first.layout is None:
         return whole
-    codes = np.concatenate([block.cells.codes for block in blocks if block.cells is not None])
+    cells = np.arange(len(first.layout.cells))
+    codes = np.concatenate([np.repeat(cells, np.diff(block.starts)) for block in blocks])
     order = np.argsort(codes, kind="stable")
-    starts = np.searchsorted(codes[order], np.arange(len(cells.starts)))
-    return replace(whole.rows(order), cells=replace(cells, starts=starts, order=None))
-
-
-def _join_observed(blocks: Sequence[Block]) -> Floats | None:
-    seen = [block.seen for block in blocks if block.seen is not None]
-    return np.concatenate(seen, axis=1) if seen else None
+    starts = np.searchsorted(codes[order], np.arange(len(cells) + 1))
+    return replace(whole.rows(order), cell_starts=starts)

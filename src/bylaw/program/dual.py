@@ -9,7 +9,7 @@ to where they are, and only its sums come back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, reduce
@@ -22,15 +22,13 @@ from scipy import sparse
 
 from bylaw._base.numeric import Matrix, as_dense, compact, find_columns
 from bylaw._base.runtime import checkpoint, limit_blas_threads
-from bylaw._base.typing import Floats
+from bylaw._base.typing import Floats, Mask
 from bylaw.language.action_space import ActionSpace
-from bylaw.program.blocks import Block, Layout, iterate_cells, iterate_tiles, multiply
+from bylaw.program.blocks import Block, Layout, iterate_cells
 from bylaw.program.linear_form import LinearForm
 
-_TILE = 2**17  # scores at a time, where a cell has more: as many as fit in a core's own cache
-_FEW_COLUMNS = 16  # of which all pairs are fewer than the products of one action after another
-_DECIDED = 1e-9  # rows whose answer is this sure add nothing to the curvature
-_FEW = 4  # where at most one row in so many adds something, the others are left out
+_DECIDED = 1e-9  # rows that are this sure of their answer add nothing to the curvature
+_MANY_ENTRIES = 2**14  # of moments, from which on only those that are used are computed
 
 
 class Pass(Protocol):
@@ -78,12 +76,11 @@ class UnseenRows(RowSource, Protocol):
         ...
 
 
-def sum_blocks(blocks: Iterable[Block], passes: Iterable[Pass]) -> list[Any]:
+def sum_blocks(blocks: Iterable[Block], passes: Sequence[Pass]) -> list[Any]:
     """Return the sums of each pass over these blocks, in their order."""
     checkpoint()
-    chosen = tuple(passes)
     with limit_blas_threads():
-        parts = ([one(block) for one in chosen] for block in blocks)
+        parts = ([one(block) for one in passes] for block in blocks)
         return reduce(lambda total, part: list(map(add, total, part)), parts)
 
 
@@ -98,25 +95,11 @@ class Support:
     actions: NDArray[np.int64]  # (Q,), in order
 
     @cached_property
-    def by_action(self) -> list[tuple[int, slice]]:
-        """Every action that is touched, and its places."""
+    def by_action(self) -> list[tuple[int, slice, NDArray[np.int64]]]:
+        """Every action that is touched, its places, and their features."""
         actions, starts, counts = np.unique(self.actions, return_index=True, return_counts=True)
-        ranges = zip(actions.tolist(), starts.tolist(), counts.tolist(), strict=True)
-        return [(action, slice(start, start + count)) for action, start, count in ranges]
-
-    @cached_property
-    def columns_by_action(self) -> dict[int, tuple[slice, NDArray[np.int64]]]:
-        """The places of every action that is touched, and their features."""
-        return {action: (here, self.features[here]) for action, here in self.by_action}
-
-    @cached_property
-    def grid(self) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
-        """The features and the actions, where the places are all pairs of these; else None."""
-        actions, counts = np.unique(self.actions, return_counts=True)
-        if not len(actions) or (counts != counts[0]).any():
-            return None
-        features = self.features[: counts[0]]
-        return (features, actions) if (self.features.reshape(len(actions), -1) == features).all() else None
+        places = [slice(start, start + count) for start, count in zip(starts, counts, strict=True)]
+        return [(int(a), place, self.features[place]) for a, place in zip(actions, places, strict=True)]
 
 
 class Sums:
@@ -140,63 +123,27 @@ class Tally(Sums):
 
 @dataclass(frozen=True)
 class TallyPass:
-    """The tally of the policy with scores features' score_matrix.
-
-    With `support`, it has the curvature at those places, too; with `chosen`, the moments of those columns
-    alone.
-    """
+    """The tally of the policy with scores features' score_matrix, and its curvature at a support."""
 
     score_matrix: Floats  # (F, A)
     beta: float
     space: ActionSpace
     support: Support | None = None
-    chosen: NDArray[np.int64] | None = None
-    wanted: tuple[NDArray[np.bool_] | None, NDArray[np.bool_] | None] = (None, None)  # of both moments
+    wanted: tuple[Mask | None, Mask | None] = (None, None)  # entries of moments and observed moments
 
     def __call__(self, block: Block) -> Tally:
-        wide = self.score_matrix.shape[1] * block.n_rows >= _TILE * (len(block.starts) - 1)
-        if wide and block.cells is not None and block.seen is None:
-            return self._tally_tiles(block, block.cells.layout)
         scores = block.scores(self.beta * self.score_matrix)
         potential = self.space.to_probabilities(scores)
-        curvature = self._compute_curvature(block, scores)
+        curvature = None
+        if self.support is not None:
+            curvature = _compute_curvature(block, scores, self.space, self.beta, self.support)
         if block.weights is not None:
             scores *= block.weights
             potential *= block.weights
-        moments = block.moments(scores, self.chosen, self.wanted[0])
+        moments = block.moments(scores, self.wanted[0])
         observed = block.observed_moments(scores, self.wanted[1])
         potential = float(potential.sum()) / self.beta
         return Tally(block.mass, potential, moments, curvature, observed)
-
-    def _tally_tiles(self, block: Block, layout: Layout) -> Tally:
-        """Compute the tally of a few rows at a time, whose scores fit in the cache."""
-        n_actions, columns, potential = self.score_matrix.shape[1], block.columns, 0.0
-        probabilities = None if self.support is None else np.empty((n_actions, block.n_rows))
-        part = columns if self.chosen is None else columns[self.chosen]
-        sums = np.zeros((len(layout.cells), len(part), n_actions))
-        weights, room = layout.spread(self.beta * self.score_matrix), np.empty(max(_TILE, n_actions))
-        for cell, rows in iterate_tiles(block.starts, len(room) // n_actions):
-            size = rows.stop - rows.start
-            tile = room[: n_actions * size].reshape(n_actions, size)
-            scores = multiply(weights[cell], columns[:, rows], out=tile)
-            potentials = self.space.to_probabilities(scores)
-            if probabilities is not None:
-                probabilities[:, rows] = scores
-            if block.weights is not None:
-                scores *= block.weights[rows]
-                potentials *= block.weights[rows]
-            potential += float(potentials.sum())
-            sums[cell] += part[:, rows] @ scores.T
-        curvature = None
-        if probabilities is not None:
-            curvature = self._compute_curvature(block, probabilities)
-        return Tally(block.mass, potential / self.beta, layout.gather(sums, self.chosen), curvature)
-
-    def _compute_curvature(self, block: Block, probabilities: Floats) -> Floats | None:
-        """Return the curvature, where it is wanted."""
-        if self.support is None:
-            return None
-        return _compute_curvature(block, probabilities, self.space, self.beta, self.support)
 
 
 def _compute_curvature(
@@ -207,89 +154,30 @@ def _compute_curvature(
     Rows that are decided are left out. For sets, labels are independent: the sum is that of
     beta phi_k phi_l 1{a = b} pi_a (1 - pi_a). It is the same if rules touch only one action.
     """
-    starts, mass = block.starts, beta if block.weights is None else beta * block.weights
-    columns, size = block.columns, len(support.actions)
-    total = np.zeros((len(starts) - 1, size, size))
-    alone, together = len(support.columns_by_action) == 1, space.exclusive
-    if together and not alone:
-        undecided, mass = _select(probabilities.max(axis=0) < 1 - _DECIDED, mass)
-        probabilities, columns = probabilities[:, undecided], columns[:, undecided]
-        starts = _locate(starts, undecided)
-        spread = _spread(columns, probabilities, np.sqrt(mass), support)
+    starts, columns, mass = block.starts, block.columns, beta * block.row_weights
+    total = np.zeros((len(starts) - 1, len(support.actions), len(support.actions)))
+    alone = space.exclusive and len(support.by_action) == 1
+    if space.exclusive and not alone:
+        # Subtract the products of all pairs of places, on undecided rows alone.
+        undecided = np.flatnonzero(probabilities.max(axis=0) < 1 - _DECIDED)
+        if len(undecided) < block.n_rows:
+            probabilities, columns, mass = probabilities[:, undecided], columns[:, undecided], mass[undecided]
+            starts = np.searchsorted(undecided, starts)
+        spread = columns[support.features] * (probabilities[support.actions] * np.sqrt(mass))
         for cell, rows in iterate_cells(starts):
             total[cell] -= spread[:, rows] @ spread[:, rows].T  # of the same matrix: half the work
-    diagonal, grid = space.curvature_diagonal(probabilities), support.grid
-    if grid is not None and len(grid[0]) <= _FEW_COLUMNS and not (together and alone):
-        _add_grid_diagonal(total, diagonal[grid[1]], columns[grid[0]] * np.sqrt(mass), starts)
-        return total
-    if together and alone:
-        diagonal = {action: diagonal[action] * (1 - diagonal[action]) for action, _ in support.by_action}
-    _add_diagonal(total, diagonal, mass, starts, columns, support)
-    return total
-
-
-def _spread(columns: Floats, probabilities: Floats, root: Floats | float, support: Support) -> Floats:
-    """Return phi_k pi_a times the root of the mass, (Q, n_rows), at each place."""
-    if support.grid is None:
-        return columns[support.features] * (probabilities[support.actions] * root)
-    features, actions = support.grid
-    chosen = probabilities if len(actions) == len(probabilities) else probabilities[actions]
-    spread = chosen[:, None] * (columns[features] * root)
-    return spread.reshape(len(support.actions), -1)
-
-
-def _add_grid_diagonal(total: Floats, diagonal: Floats, columns: Floats, starts: NDArray[np.int64]) -> None:
-    """Add the curvature (C, q, q) between places of one action, where all have the same columns.
-
-    Of the diagonal (A, n_rows) of A actions with the columns (D, n_rows), this is one product of matrices.
-    """
-    one, other = np.triu_indices(len(columns))
-    pairs, places = columns[one] * columns[other], np.arange(len(diagonal))
-    blocks = total.reshape(len(total), *(len(diagonal), len(columns)) * 2)
-    for cell, rows in iterate_cells(starts):
-        sums = diagonal[:, rows] @ pairs[:, rows].T
-        square = np.zeros((len(diagonal), len(columns), len(columns)))
-        square[:, one, other] = square[:, other, one] = sums
-        blocks[cell, places, :, places] += square
-
-
-def _add_diagonal(
-    total: Floats,
-    diagonal: Floats | Mapping[int, Floats],
-    mass: Floats | float,
-    starts: NDArray[np.int64],
-    columns: Floats,
-    support: Support,
-) -> None:
-    """Add the part of the curvature between places of one action, from each action's diagonal, (n_rows,)."""
-    for action, place in support.by_action:
-        _, features = support.columns_by_action[action]
-        part = columns[features]
-        undecided, factor, inside = diagonal[action] > _DECIDED, diagonal[action] * mass, starts
-        count = np.count_nonzero(undecided)
-        if count * _FEW <= len(undecided):
-            rows = np.flatnonzero(undecided)
-            part, factor, inside = part[:, rows], factor[rows], _locate(starts, rows)
-        elif count < len(undecided):
-            factor *= undecided
+    # Add the products of places of the same action.
+    diagonal = space.curvature_diagonal(probabilities)
+    for action, place, features in support.by_action:
+        chances, part, inside = diagonal[action], columns[features], starts
+        factor = chances * (1 - chances) * mass if alone else chances * mass
+        rows = np.flatnonzero(chances > _DECIDED)
+        if len(rows) < len(chances):
+            part, factor, inside = part[:, rows], factor[rows], np.searchsorted(rows, starts)
         scaled = part * factor
         for cell, here in iterate_cells(inside):
             total[cell, place, place] += part[:, here] @ scaled[:, here].T
-
-
-def _select(
-    wanted: NDArray[np.bool_], mass: Floats | float
-) -> tuple[NDArray[np.intp] | slice, Floats | float]:
-    """Return the rows that are wanted, and their mass; without a copy if all are."""
-    if wanted.all():
-        return slice(None), mass
-    rows = np.flatnonzero(wanted)
-    return rows, mass[rows] if isinstance(mass, np.ndarray) else mass
-
-
-def _locate(starts: NDArray[np.int64], rows: NDArray[np.intp] | slice) -> NDArray[np.int64]:
-    """Return where cells begin among some of the rows."""
-    return starts if isinstance(rows, slice) else np.searchsorted(rows, starts)
+    return total
 
 
 @dataclass(frozen=True)
@@ -329,8 +217,7 @@ class NormPass:
     @cached_property
     def _costs(self) -> list[tuple[NDArray[np.int64], sparse.csr_array, Floats]]:
         """The features that rules touch, B'B and B'b of each action, for coefficients B and bounds b."""
-        by_action, n_actions = self.form.couplings.tocsc(), self.form.base.shape[1]
-        costs = []
+        by_action, n_actions, costs = self.form.couplings.tocsc(), self.form.base.shape[1], []
         for action in range(n_actions):
             couplings = sparse.csr_array(by_action[:, action::n_actions])
             used = np.unique(couplings.indices)
@@ -358,7 +245,7 @@ def sum_features(block: Block) -> Floats:
     return block.moments(block.row_weights[None])[:, 0]
 
 
-_ROWS = 1024  # at a time: there may be thousands of rules
+_EXCESS_ROWS = 1024  # rows whose excesses are in memory at a time: there may be thousands of rules
 
 
 @dataclass(frozen=True)
@@ -395,8 +282,8 @@ class ExcessPass:
     couplings: Matrix  # (M, Q), at the places of the support
 
     def __call__(self, block: Block) -> RuleExcesses:
-        starts = range(0, block.n_rows, _ROWS)
-        return reduce(add, (self._measure(block.rows(slice(first, first + _ROWS))) for first in starts))
+        starts = range(0, block.n_rows, _EXCESS_ROWS)
+        return reduce(add, (self._measure(block.rows(slice(i, i + _EXCESS_ROWS))) for i in starts))
 
     def _measure(self, block: Block) -> RuleExcesses:
         form, support, weights = self.form, self.support, block.row_weights
@@ -421,9 +308,6 @@ def measure_excesses(dual: Dual, multipliers: Floats) -> RuleExcesses:
     return dual.total(ExcessPass(dual.form, multipliers, dual.beta, rules.support, rules.couplings))[0]
 
 
-_STIFFNESS = 1e3  # of the equation for the sum, relative to the curvature: what it leaves is divided away
-
-
 @dataclass(frozen=True)
 class Simplex:
     """The last `size` multipliers of a dual, which are not negative and have the sum `total`."""
@@ -446,9 +330,12 @@ class Simplex:
         return nearest
 
     def add_equation(self, root: Floats, target: Floats) -> tuple[Floats, Floats]:
-        """Add the equation of the simplex as a line to a least-squares problem, (n, n) and (n,)."""
+        """Add the equation of the simplex as a line to a least-squares problem, (n, n) and (n,).
+
+        Its weight is far above the curvature; `rescale` removes the error that remains.
+        """
         line = np.zeros(root.shape[1])
-        line[-self.size :] = _STIFFNESS * max(float(abs(root).max()), 1e-300)
+        line[-self.size :] = 1e3 * max(float(abs(root).max()), np.finfo(float).tiny)
         return np.vstack([root, line]), np.append(target, line[-1] * self.total)
 
     def rescale(self, point: Floats) -> Floats:
@@ -458,8 +345,16 @@ class Simplex:
         return moved
 
 
-_MANY_ENTRIES = 2**14  # of moments, from which on only those that are used are computed
-_FEW_WANTED = 1 / 16  # of the entries; where more are used, one product of matrices is faster
+def gradient_mapping(
+    multipliers: Floats, gradient: Floats, alpha: float, simplex: Simplex | None = None
+) -> Floats:
+    """Return G_alpha(lambda) = (lambda - P(lambda - alpha grad)) / alpha, (M,).
+
+    P projects on lambda >= 0 and, for weights of groups, on their simplex.
+    """
+    if simplex is not None:
+        return (multipliers - simplex.project(multipliers - alpha * gradient)) / alpha
+    return np.minimum(multipliers / alpha, gradient)
 
 
 @dataclass(frozen=True)
@@ -485,16 +380,11 @@ class Hessian:
     @cached_property
     def trace(self) -> float:
         if isinstance(self.couplings, np.ndarray):
-            own = float(((self.couplings @ self.curvature) * self.couplings).sum())
+            own, n_rules = ((self.couplings @ self.curvature) * self.couplings).sum(), len(self.couplings)
         else:
-            own = float((self.couplings.T @ self.couplings).multiply(self.curvature).sum())
-        return own + self.ridge * self.n_rules
-
-    @property
-    def n_rules(self) -> int:
-        return (
-            len(self.couplings) if isinstance(self.couplings, np.ndarray) else len(self.couplings.indptr) - 1
-        )
+            own = (self.couplings.T @ self.couplings).multiply(self.curvature).sum()
+            n_rules = len(self.couplings.indptr) - 1
+        return float(own) + self.ridge * n_rules
 
 
 @dataclass(frozen=True, eq=False)
@@ -524,9 +414,9 @@ class RuleConstants:
         return compact(self.form.operator[:, self.places])
 
     @cached_property
-    def wanted(self) -> NDArray[np.bool_] | None:
-        """The entries (feature, action) of moments that the objective or rules use; None for all."""
-        return find_wanted(self.form.base, self.form.couplings)
+    def wanted(self) -> Mask | None:
+        """The entries (column, action) of moments that the objective or rules use; None for all."""
+        return find_wanted(self.form.base, self.form.couplings, self.layout)
 
     @cached_property
     def local(self) -> tuple[Support, Matrix | None]:
@@ -566,7 +456,7 @@ class Dual:
     blocks: Sequence[Block]  # all rows; where these are not in memory, a fair sample of them, or none
     beta: float
     ridge: float = 0.0  # adds ridge/2 |lambda|^2, so that noise in small samples makes no rule infeasible
-    observed_wanted: NDArray[np.bool_] | None = None  # (F', A): entries of observed moments that rules use
+    observed_wanted: Mask | None = None  # entries (column, action) of observed moments that are used
     source: RowSource | None = None  # all rows, where these are not in memory
     simplex: Simplex | None = None  # where the last multipliers are, if they are weights of groups
     rules: RuleConstants = field(init=False, repr=False, compare=False)
@@ -589,8 +479,7 @@ class Dual:
         """How features are made of columns in each cell, where rows are sorted by cell."""
         if isinstance(self.source, UnseenRows):
             return self.source.layout
-        cells = self.blocks[0].cells if self.blocks else None
-        return None if cells is None else cells.layout
+        return self.blocks[0].layout if self.blocks else None
 
     def total(self, *passes: Pass) -> list[Any]:
         """Return the sums of each pass over all rows."""
@@ -604,17 +493,14 @@ class Dual:
         """Return the dual of the same rows under rules with other coefficients of the same features."""
         return self._change(rules=RuleConstants(form, self.layout), form=form)
 
-    def with_beta(self, beta: float) -> Dual:
-        """Return the dual with another inverse temperature."""
-        return self._change(beta=beta)
+    def with_beta(self, beta: float, ridge: float = 0.0) -> Dual:
+        """Return the dual with another inverse temperature and ridge."""
+        return self._change(beta=beta, ridge=ridge)
 
-    def with_ridge(self, ridge: float) -> Dual:
-        """Return the dual with another ridge."""
-        return self._change(ridge=ridge)
-
-    def with_rows(self, blocks: Sequence[Block]) -> Dual:
+    def with_rows(self, blocks: Sequence[Block], source: RowSource | None = None) -> Dual:
         """Return the dual of a sample of the rows; the units of the loss stay those of all rows."""
-        return self._change(rows=RowConstants(loss_range=self.rows.loss_range), blocks=blocks, source=None)
+        units = RowConstants(loss_range=self.rows.loss_range)
+        return self._change(rows=units, blocks=blocks, source=source)
 
     def sample(self, blocks: Sequence[Block], beta: float) -> Dual:
         """Return the dual of a sample of the rows, with its own units of the loss."""
@@ -622,13 +508,9 @@ class Dual:
         rows = self.rows if whole else RowConstants()
         return self._change(rows=rows, blocks=blocks, beta=beta, source=None)
 
-    def with_sample(self, source: RowSource) -> Dual:
-        """Return the dual of a sample of rows that are not in memory."""
-        return self._change(rows=RowConstants(loss_range=self.rows.loss_range), blocks=(), source=source)
-
-    def with_observed(self, blocks: Sequence[Block], wanted: NDArray[np.bool_] | None) -> Dual:
+    def with_observed(self, blocks: Sequence[Block], wanted: Mask | None, source: RowSource | None) -> Dual:
         """Return the dual of blocks of the same rows that also have observed features."""
-        return self._change(blocks=blocks, observed_wanted=wanted)
+        return self._change(blocks=blocks, observed_wanted=wanted, source=source)
 
     def with_source(self, source: RowSource) -> Dual:
         """Return the dual of the same rows from another source."""
@@ -657,37 +539,23 @@ class Dual:
             self.rows.mass = blocks if self.source is None else self.source.mass
         return self.rows.mass
 
-    def tally(
-        self, multipliers: Floats, curvature: bool = False, rules_alone: bool = False, whole: bool = False
-    ) -> Tally:
-        """Return the sums over all rows.
+    def tally(self, multipliers: Floats, curvature: bool = False, whole: bool = False) -> Tally:
+        """Return the sums over all rows, with the second derivatives if wanted.
 
-        Parameters
-        ----------
-        multipliers : array of shape (n_rules,)
-        curvature : bool
-            Compute the second derivatives, too.
-        rules_alone : bool
-            Compute only the moments of features that rules touch. With many classes, most features
-            are only in the cost.
-        whole : bool
-            Compute also the moments that neither the objective nor a rule uses.
+        With `whole`, compute also the moments that neither the objective nor a rule uses.
         """
-        tally_pass = self.make_tally_pass(multipliers, curvature, rules_alone)
+        tally_pass = self.make_tally_pass(multipliers, curvature)
         return self.total(replace(tally_pass, wanted=(None, None)) if whole else tally_pass)[0]
 
-    def make_tally_pass(
-        self, multipliers: Floats, curvature: bool = False, rules_alone: bool = False
-    ) -> TallyPass:
+    def make_tally_pass(self, multipliers: Floats, curvature: bool = False) -> TallyPass:
         """Return the pass that computes a tally."""
         support = self.rules.local[0] if curvature else None
-        chosen = self.rules.columns if rules_alone else None
         matrix, space = self.form.score_matrix(multipliers), self.form.action_space
-        return TallyPass(matrix, self.beta, space, support, chosen, (self.rules.wanted, self.observed_wanted))
+        return TallyPass(matrix, self.beta, space, support, (self.rules.wanted, self.observed_wanted))
 
     def value_and_gradient(self, multipliers: Floats) -> tuple[float, Floats]:
         """Return F(lambda) and its gradient, (M,)."""
-        return self.first_order(self.tally(multipliers, rules_alone=True), multipliers)
+        return self.first_order(self.tally(multipliers), multipliers)
 
     def first_order(self, total: Tally, multipliers: Floats) -> tuple[float, Floats]:
         """Return F(lambda) and its gradient, (M,), from the tally of these multipliers."""
@@ -730,18 +598,14 @@ class Dual:
 
     def conflict(self, multipliers: Floats) -> float:
         """Return E[min over policies of lambda' c]: if it is positive, no policy satisfies every rule."""
-        cost = float(self.form.couplings.T @ multipliers @ self._respond([multipliers])[0])
-        return cost - float(self.form.bounds @ multipliers)
+        return float(multipliers @ self.best_responses([multipliers])[0])
 
     def best_responses(self, several: Sequence[Floats]) -> list[Floats]:
         """Return E[c] - b, (M,), of the policies of least lambda'c, for each of some multipliers."""
-        return [self.form.couplings @ moments - self.form.bounds for moments in self._respond(several)]
-
-    def _respond(self, several: Sequence[Floats]) -> list[Floats]:
-        """Return the mean moments, (F * A,), of the policy of least lambda'c for each of some multipliers."""
-        shape, space = self.form.base.shape, self.form.action_space
-        passes = [ResponsePass((self.form.couplings.T @ one).reshape(shape), space) for one in several]
-        return [moments.ravel() / self.mass for moments in self.total(*passes)] if passes else []
+        form = self.form
+        costs = [(form.couplings.T @ one).reshape(form.base.shape) for one in several]
+        sums = self.total(*(ResponsePass(one, form.action_space) for one in costs)) if costs else []
+        return [form.couplings @ (moments.ravel() / self.mass) - form.bounds for moments in sums]
 
     @property
     def highest_cost(self) -> float:
@@ -798,13 +662,15 @@ class Dual:
         return first, max(second, scaled * self.n_rows / self.mass)
 
 
-def find_wanted(base: Floats, couplings: sparse.csr_array) -> NDArray[np.bool_] | None:
-    """Return the entries (feature, action) that an objective (F, A) or rules (M, F * A) use.
+def find_wanted(base: Floats, couplings: sparse.csr_array, layout: Layout | None) -> Mask | None:
+    """Return the entries (column, action) of moments that an objective (F, A) or rules (M, F * A) use.
 
     Return None where these are not a small part of many. With many classes, a label's own probability matters
-    to its own inclusion alone.
+    to its own inclusion alone, and the other entries would take most of the time.
     """
-    wanted = base != 0
+    wanted: Mask = base != 0
     wanted.ravel()[couplings.indices] = True
-    few = wanted.size >= _MANY_ENTRIES and np.count_nonzero(wanted) < _FEW_WANTED * wanted.size
+    if layout is not None:
+        wanted = np.any(layout.spread_matrix(wanted.astype(np.float64)) > 0, axis=0)
+    few = wanted.size >= _MANY_ENTRIES and np.count_nonzero(wanted) < wanted.size / 16
     return wanted if few else None

@@ -44,11 +44,6 @@ from bylaw.rows.outcomes import ObservedRows
 
 Frequencies = Mapping[Conditions, float]
 AnyRows = TypeVar("AnyRows", bound=RowData)
-_ORDINARY = (1e-2, 1e3)  # sizes of rules that are left as they are
-_SAMPLE = 4096  # rows that show how large features are
-_SAMPLE_VALUES = 2**19  # of features on these rows, at most
-_FEW = 20  # where less than one weight in so many is not zero, products leave out the zeros
-MANY_WEIGHTS = 1000  # of fewer, that does not pay
 
 
 class Feature(NamedTuple):
@@ -112,20 +107,61 @@ class FeatureMap:
     @property
     def cost_names(self) -> list[str]:
         """The cost arrays that features read."""
-        return _source_names(self.features, CostColumn)
+        return self._list_names(CostColumn)
 
     @property
     def reference_names(self) -> list[str]:
         """The earlier models that features read."""
-        return _source_names(self.features, ReferenceColumn)
+        return self._list_names(ReferenceColumn)
+
+    def _list_names(self, kind: type[Source]) -> list[str]:
+        sources = [feature.source for feature in self.features]
+        return list(dict.fromkeys(source.name for source in sources if isinstance(source, kind)))
+
+
+def _admit_group(name: str, fitted: Attribute, evidence: RowData) -> Group:
+    """Return the group with the values of the fit, some of which may be missing in a batch."""
+    group = evidence.groups.get(name)
+    if group is None or group.known != fitted.known:
+        was = "values" if fitted.known else "probabilities"
+        message = f"was fitted with {was} of {name!r}" if group else f"needs {name!r} to decide"
+        remedy = Remedy("pass_groups" if fitted.known else "pass_group_probabilities", name)
+        raise EvidenceError(f"the policy {message}", remedy)
+    if isinstance(group, KnownGroup):
+        return admit_values(name, group, fitted.values)
+    _refuse_unseen_values(name, group, fitted.values)
+    if missing := set(fitted.values) - set(group.values):
+        raise EvidenceError(
+            f"{name} lacks the probabilities of {sorted(map(str, missing))}; pass a column each"
+        )
+    return group
+
+
+def admit_values(name: str, group: KnownGroup, values: tuple[Value, ...]) -> KnownGroup:
+    """Return the group with positions among the values of the fit."""
+    _refuse_unseen_values(name, group, values)
+    return group.with_values(values)
+
+
+def _refuse_unseen_values(name: str, group: Group, values: tuple[Value, ...]) -> None:
+    if unseen := set(group.values) - set(values):
+        raise EvidenceError(
+            f"{name} has values the policy was not fitted on: {sorted(map(str, unseen))}; it knows "
+            f"{list(values)}. Fit again with such rows, or map them to a known value"
+        )
 
 
 def evaluate_cost(
     name: str, function: Callable[..., Any] | None, rows: RowData, space: ActionSpace
 ) -> Floats:
-    """Return the cost array of `custom(name)`, (n_rows, n_actions), or the result of its function."""
-    if function is not None and not _is_observed(name, rows):
-        known = rows.predicted if isinstance(rows, ObservedRows) else rows
+    """Return the cost array of `custom(name)`, (n_rows, n_actions), or the result of its function.
+
+    The function is not called for a cost that was observed.
+    """
+    known, observed = rows, False
+    if isinstance(rows, ObservedRows):
+        known, observed = rows.predicted, name_cost(name) in rows.observed and name in rows.costs
+    if function is not None and not observed:
         found, what = function(known), f"custom({name!r})"
         check_alignment({what: found}, rows.index)
         matrix = check_cost(as_matrix(found, what)[0], name, len(rows))
@@ -141,15 +177,6 @@ def evaluate_cost(
             f"costs[{name!r}] has {matrix.shape[1]} columns; it needs one per action, {list(space.actions)}"
         )
     return matrix
-
-
-def _is_observed(name: str, rows: RowData) -> bool:
-    """Whether there is an array of what a cost turned out to be."""
-    return isinstance(rows, ObservedRows) and name_cost(name) in rows.observed and name in rows.costs
-
-
-def _source_names(features: Sequence[Feature], kind: type[Source]) -> list[str]:
-    return list(dict.fromkeys(f.source.name for f in features if isinstance(f.source, kind)))
 
 
 @dataclass(frozen=True)
@@ -171,12 +198,12 @@ class LinearForm:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Of the M rules."""
+        """The names of the M rules."""
         return tuple(str(found.rule) for found in self.rules)
 
     @cached_property
     def has_quotients(self) -> bool:
-        """Whether a rule is on a quotient."""
+        """Whether some rule is about a quotient."""
         return not all(found.rule.is_linear for found in self.rules)
 
     @cached_property
@@ -199,18 +226,18 @@ class LinearForm:
 
 
 def compute_scores(score_matrix: Floats, features: Floats) -> Floats:
-    """score_matrix' features, (A, n_rows), of a matrix (F, A) and features (F, n_rows)."""
+    """Return score_matrix' features, (A, n_rows), of a matrix (F, A) and features (F, n_rows)."""
     if has_few(int(np.count_nonzero(score_matrix)), score_matrix.size):
         return sparse.csr_array(score_matrix.T) @ features
     return score_matrix.T @ features
 
 
 def has_few(nonzero: int, size: int) -> bool:
-    """Return whether products with a matrix are faster without its zeros.
+    """Return whether products with a matrix are faster without its zeros, by measurement.
 
     With many classes most entries are zero: a label's score depends on its own probability alone.
     """
-    return size >= MANY_WEIGHTS and nonzero * _FEW <= size
+    return size >= 1000 and nonzero * 20 <= size
 
 
 def compile_problem(
@@ -235,7 +262,12 @@ def compile_problem(
         rules = problem.expand(evidence.classes, evidence.group_values, space.options)
     compiler = _Compiler(space, evidence.group_values, dict(frequencies or {}), evidence)
     compiler.features = {feature: k for k, feature in enumerate(features)}
-    base, base_constant = compiler.rate(_check_linear(problem.minimize))
+    minimized = problem.minimize.rate if isinstance(problem.minimize, Worst) else problem.minimize
+    if isinstance(minimized, Ratio) or not minimized.is_linear:
+        raise RuleError(
+            f"minimize={problem.minimize} is not linear, and only solve() and frontier() minimize it"
+        )
+    base, base_constant = compiler.rate(minimized)
     rows = [compiler.rate(found.excess) for found in rules]
     shape = (len(compiler.features), len(space.actions))
     feature_map = compiler.feature_map(evidence)
@@ -251,14 +283,6 @@ def compile_problem(
         rules=tuple(rules),
         frequencies=compiler.used,
     )
-
-
-def _check_linear(minimize: Objective) -> Rate:
-    """The rate that is minimised; of the worst group's, that over all rows."""
-    rate = minimize.rate if isinstance(minimize, Worst) else minimize
-    if isinstance(rate, Ratio) or not rate.is_linear:
-        raise RuleError(f"minimize={minimize} is not linear, and only solve() and frontier() minimise it")
-    return rate
 
 
 @dataclass(frozen=True)
@@ -279,7 +303,7 @@ class RateParts:
 
 def compile_parts(form: LinearForm) -> RateParts:
     """Return the parts of a form's rules, with its frequencies."""
-    compiler = _compiler_of(form)
+    compiler = _Compiler.resume(form.feature_map, form.frequencies)
     parts = [
         (j, condition, compiler.rate(part)[0])
         for j, found in enumerate(form.rules)
@@ -291,25 +315,13 @@ def compile_parts(form: LinearForm) -> RateParts:
         rules=np.array([j for j, *_ in parts], dtype=np.int64),
         events=np.array([places[condition] for _, condition, _ in parts], dtype=np.int64),
         conditions=tuple(places),
-        frequencies=np.array([compiler._frequency(compiler._own(condition)) for condition in places]),
+        frequencies=np.array([compiler.frequency(compiler.own(condition)) for condition in places]),
     )
-
-
-def _compiler_of(form: LinearForm) -> _Compiler:
-    """With the features and frequencies of the form."""
-    return _make_compiler(form.feature_map, form.frequencies)
-
-
-def _make_compiler(feature_map: FeatureMap, frequencies: Frequencies) -> _Compiler:
-    values = {name: attribute.values for name, attribute in feature_map.attributes.items()}
-    compiler = _Compiler(feature_map.action_space, values, dict(frequencies))
-    compiler.features = {feature: k for k, feature in enumerate(feature_map.features)}
-    return compiler
 
 
 def compile_rates(feature_map: FeatureMap, frequencies: Frequencies, rates: Sequence[Rate]) -> Floats:
     """Return linear rates as matrices, (n_rates, F, A); they read only the features of the map."""
-    compiler = _make_compiler(feature_map, frequencies)
+    compiler = _Compiler.resume(feature_map, frequencies)
     shape = (len(feature_map.features), len(feature_map.action_space.actions))
     return np.array([_dense(compiler.rate(rate)[0], shape) for rate in rates]).reshape(-1, *shape)
 
@@ -342,7 +354,8 @@ class LevelSlopes:
     @classmethod
     def of(cls, form: LinearForm, scales: Floats) -> LevelSlopes:
         """Return the slopes of the rules of a form, in these units (M,)."""
-        compiler, rows, constants = _compiler_of(form), list[Entries](), np.zeros(len(form.rules))
+        compiler = _Compiler.resume(form.feature_map, form.frequencies)
+        rows, constants = list[Entries](), np.zeros(len(form.rules))
         for j, found in enumerate(form.rules):
             rows.append({})
             if found.rule.is_about_ratio:
@@ -361,7 +374,7 @@ class LevelSlopes:
 
 def measure_moments(form: LinearForm, rate: Rate, moments: Floats) -> float:
     """Return a linear rate of a policy with moments E[phi pi'] (F, A) of a form."""
-    entries, constant = _compiler_of(form).rate(rate)
+    entries, constant = _Compiler.resume(form.feature_map, form.frequencies).rate(rate)
     known = {key: c for key, c in entries.items() if key[0] < len(moments)}
     return constant + sum(c * float(moments[key]) for key, c in known.items())
 
@@ -386,6 +399,16 @@ Entries = dict[tuple[int, int], float]  # (feature, action) -> coefficient
 
 
 class _Compiler:
+    """The features and frequencies that rates have needed so far."""
+
+    @classmethod
+    def resume(cls, feature_map: FeatureMap, frequencies: Frequencies) -> _Compiler:
+        """Return a compiler with the features and frequencies of a form."""
+        values = {name: attribute.values for name, attribute in feature_map.attributes.items()}
+        compiler = cls(feature_map.action_space, values, dict(frequencies))
+        compiler.features = {feature: k for k, feature in enumerate(feature_map.features)}
+        return compiler
+
     def __init__(
         self,
         space: ActionSpace,
@@ -397,7 +420,7 @@ class _Compiler:
         self.evidence = evidence
         self.frequencies = frequencies
         values = {LABEL: space.classes, **group_values}
-        self.own = {name: {value: value for value in found} for name, found in values.items()}
+        self.values = {name: {value: value for value in found} for name, found in values.items()}
         self.used: dict[Conditions, float] = {}
         self.features: dict[Feature, int] = {}
         self.functions: dict[str, Callable[..., Any] | None] = {}
@@ -409,8 +432,8 @@ class _Compiler:
         for atom, factor in rate.resolve(self.space.classes).terms:
             meaning = atom.meaning(self.space)
             constant += factor * meaning.constant
-            conditions = self._own(atom.conditions)
-            scale = factor / self._frequency(conditions)
+            conditions = self.own(atom.conditions)
+            scale = factor / self.frequency(conditions)
             for term in meaning.terms:
                 event = add_label(conditions, term.label)
                 if event is not None:
@@ -428,9 +451,9 @@ class _Compiler:
         functions = {name: function for name, function in self.functions.items() if function}
         return FeatureMap(self.space, tuple(self.features), attributes, functions)
 
-    def _own(self, conditions: Conditions) -> Conditions:
+    def own(self, conditions: Conditions) -> Conditions:
         """Return the conditions with the values of the classes and groups: 1 may mean 1.0 or True."""
-        return tuple((name, self.own.get(name, {}).get(value, value)) for name, value in conditions)
+        return tuple((name, self.values.get(name, {}).get(value, value)) for name, value in conditions)
 
     def _feature(self, atom: Atom, source: Source | None, event: Conditions) -> int:
         name = source.name if isinstance(source, CostColumn) else None
@@ -438,31 +461,32 @@ class _Compiler:
             raise RuleError(f"two costs are both called custom({name!r}); rename one of them")
         return self.features.setdefault(Feature(source, event), len(self.features))
 
-    def _frequency(self, conditions: Conditions) -> float:
-        if conditions and conditions not in self.frequencies:
+    def frequency(self, conditions: Conditions) -> float:
+        """Return P(conditions), as given or else as measured."""
+        if not conditions:
+            return 1.0
+        if conditions not in self.frequencies:
             assert self.evidence is not None
             self.frequencies[conditions] = measure_frequency(conditions, self.evidence)
-        frequency = self.frequencies[conditions] if conditions else 1.0
-        if conditions:
-            self.used[conditions] = frequency
-        return frequency
+        self.used[conditions] = self.frequencies[conditions]
+        return self.used[conditions]
 
 
 def measure_frequency(conditions: Conditions, rows: RowData) -> float:
-    """P(event) on these rows; an error if they have no weight."""
+    """Return P(event) on these rows; raise if they have no weight."""
     frequency = rows.frequency(conditions)
-    if not frequency > 0 and isinstance(rows, ObservedRows) and rows.find_partly_seen(dict(conditions)):
+    if frequency > 0:
+        return frequency
+    if isinstance(rows, ObservedRows) and rows.find_partly_seen(dict(conditions)):
         raise EvidenceError(
             f"a rule refers to rows with {format_conditions(conditions)}, hardly any of which was seen: "
             f"their prediction-powered frequency is {frequency:.3g}; remove the rule, merge the group with "
             "another, or see more rows"
         )
-    if not frequency > 0:
-        raise EvidenceError(
-            f"a rule refers to rows with {format_conditions(conditions)}, but they have no weight here; "
-            "remove the rule, merge the group with another, or add rows"
-        )
-    return frequency
+    raise EvidenceError(
+        f"a rule refers to rows with {format_conditions(conditions)}, but they have no weight here; "
+        "remove the rule, merge the group with another, or add rows"
+    )
 
 
 def add_label(conditions: Conditions, label: Value | None) -> Conditions | None:
@@ -499,146 +523,69 @@ def _scales(feature_map: FeatureMap, couplings: sparse.csr_array, evidence: RowD
 
     So the tolerance of ordinary rules is absolute, and millions and millionths are solved alike.
     """
-    sizes = _measure_sizes(feature_map, evidence)
-    typical = sizes[couplings.indices // len(feature_map.action_space.actions)]
-    counts = np.diff(couplings.indptr)
-    sizes = np.zeros(len(counts))
-    np.maximum.at(sizes, np.repeat(np.arange(len(counts)), counts), abs(couplings.data) * typical)
-    return np.where((sizes > _ORDINARY[0]) & (sizes < _ORDINARY[1]) | (sizes == 0), 1.0, sizes)
-
-
-def _measure_sizes(feature_map: FeatureMap, evidence: RowData) -> Floats:
-    """Return about E|phi|, (F,), on a few rows, or from the sums of rows that are not in memory."""
     features, margins = feature_map.features, evidence.margins
+    # Measure about E|phi|, (F,), on a few rows, or from the sums of rows that are not in memory.
     if margins is not None and not len(evidence):
         feature_map.admit(evidence)
-        return np.array([margins.estimate_size(feature.source, feature.event) for feature in features])
-    rows = min(_SAMPLE, max(_SAMPLE_VALUES // len(features), 1))
-    sample = feature_map.admit(evidence.rows(slice(None, None, -(-len(evidence) // rows))))
-    columns = feature_map.columns(sample, slice(None), np.empty((len(features), len(sample))))
-    return abs(columns).mean(axis=1)
-
-
-def _admit_group(name: str, fitted: Attribute, evidence: RowData) -> Group:
-    """Return the group with the values of the fit, some of which may be missing in a batch."""
-    group = evidence.groups.get(name)
-    if group is None or group.known != fitted.known:
-        was = "values" if fitted.known else "probabilities"
-        message = f"was fitted with {was} of {name!r}" if group else f"needs {name!r} to decide"
-        remedy = Remedy("pass_groups" if fitted.known else "pass_group_probabilities", name)
-        raise EvidenceError(f"the policy {message}", remedy)
-    if isinstance(group, KnownGroup):
-        return admit_values(name, group, fitted.values)
-    if unseen := set(group.values) - set(fitted.values):
-        raise _unseen(name, unseen, fitted.values)
-    if missing := set(fitted.values) - set(group.values):
-        raise EvidenceError(
-            f"{name} lacks the probabilities of {sorted(map(str, missing))}; pass a column each"
-        )
-    return group
-
-
-def admit_values(name: str, group: KnownGroup, values: tuple[Value, ...]) -> KnownGroup:
-    """Return the group with positions among the values of the fit."""
-    if unseen := set(group.values) - set(values):
-        raise _unseen(name, unseen, values)
-    return group.with_values(values)
-
-
-def _unseen(name: str, unseen: set[Any], values: tuple[Value, ...]) -> EvidenceError:
-    return EvidenceError(
-        f"{name} has values the policy was not fitted on: {sorted(map(str, unseen))}; it knows "
-        f"{list(values)}. Fit again with such rows, or map them to a known value"
-    )
-
-
-_NEGLIGIBLE = 1e-9  # by which a rule is not broken
+        typical = np.array([margins.estimate_size(feature.source, feature.event) for feature in features])
+    else:
+        rows = min(4096, max(2**19 // len(features), 1))
+        sample = feature_map.admit(evidence.rows(slice(None, None, -(-len(evidence) // rows))))
+        columns = feature_map.columns(sample, slice(None), np.empty((len(features), len(sample))))
+        typical = abs(columns).mean(axis=1)
+    entries = couplings.tocoo()
+    places = entries.coords[1] // len(feature_map.action_space.actions)
+    sizes = np.zeros(len(couplings.indptr) - 1)
+    np.maximum.at(sizes, entries.coords[0], abs(entries.data) * typical[places])
+    return np.where((sizes > 1e-2) & (sizes < 1e3) | (sizes == 0), 1.0, sizes)
 
 
 def check_options_cost(minimize: Objective, form: LinearForm, evidence: RowData) -> None:
-    """Raise if an option would take all rows: it costs nothing, and violates no rule.
+    """Raise a `RuleError` if an option would take all rows: it costs nothing, and violates no rule.
 
-    Parameters
-    ----------
-    minimize : Rate, Ratio or Worst
-    form : LinearForm
-        of the problem with this objective; of the worst group's, with any weights.
-    evidence : RowData
-        the rows that it was compiled on.
-
-    Raises
-    ------
-    RuleError
-        that names the option and says how to state its cost or its capacity.
+    `form` is the problem with this objective, compiled on these rows; of the worst group's, with any weights.
     """
     space = form.action_space
     if not minimize.is_probability or any(factor < 0 for _, factor in minimize.terms):
         return  # what other actions earn may outweigh an option that costs nothing
     for option in space.named_options:  # a rejection that nothing limits is what was asked for
-        if _is_free(option, form, evidence):
-            raise RuleError(
-                f"the option {option!r} costs nothing and no rule limits it, so that it would get all rows: "
-                f"add its cost to what is minimised, such as {_add_cost(minimize, option)}, or bound it, "
-                f"selected({option!r}) <= 0.05"
-            )
+        place = space.position(option)
+        if form.base[:, place].any() or _breaks_rules(form, place, evidence):
+            continue
+        cost: Any = 0.1 * selected(option)
+        priced = Worst(minimize.rate + cost, minimize.by) if isinstance(minimize, Worst) else minimize + cost
+        raise RuleError(
+            f"the option {option!r} costs nothing and no rule limits it, so that it would get all rows: "
+            f"add its cost to what is minimized, such as {priced}, or bound it, "
+            f"selected({option!r}) <= 0.05"
+        )
 
 
 def check_options_of_ratio(minimize: Objective, forms: Sequence[LinearForm], evidence: RowData) -> None:
-    """Raise if a ratio does not distinguish an option from a label and no rule limits it.
+    """Raise a `RuleError` if a ratio does not distinguish an option from a label and no rule limits it.
 
-    Parameters
-    ----------
-    minimize : Rate or Ratio
-        as it was stated.
-    forms : sequence of LinearForm
-        of the problem with the ratio's numerator, and with its denominator, as objective.
-    evidence : RowData
-        the rows that they were compiled on.
-
-    Raises
-    ------
-    RuleError
-        that names the option and says what else to minimise.
+    `forms` are the problem with the ratio's numerator, and with its denominator, as objective, compiled on
+    these rows.
     """
-    space = forms[0].action_space
+    space, base = forms[0].action_space, np.vstack([form.base for form in forms])
+    labels = base[:, [space.position(label) for label in space.classes]]
     for option in space.options:
         place = space.position(option)
-        if _is_like_a_label(option, forms) and not _breaks_rules(forms[0], place, evidence):
-            what, rate = "a rejection", "rejected()"
-            if option in space.named_options:
-                what, rate = f"the option {option!r}", f"selected({option!r})"
-            raise RuleError(
-                f"{what} costs nothing in minimize={minimize} and no rule limits it, so that chance would "
-                f"decide who gets it: minimise error() + 0.1 * {rate} subject to a rule on what is minimised "
-                f"now, such as {minimize} <= 0.5, or bound it, {rate} <= 0.05"
-            )
-
-
-def _is_free(option: Value, form: LinearForm, evidence: RowData) -> bool:
-    """Whether it costs nothing, and no rule is broken where all rows get it."""
-    place = form.action_space.position(option)
-    return not form.base[:, place].any() and not _breaks_rules(form, place, evidence)
-
-
-def _is_like_a_label(option: Value, forms: Sequence[LinearForm]) -> bool:
-    """Whether it has the same part as some label in every objective."""
-    space = forms[0].action_space
-    base = np.vstack([form.base for form in forms])
-    labels = [space.position(label) for label in space.classes]
-    return bool((base[:, labels] == base[:, [space.position(option)]]).all(axis=0).any())
-
-
-def _add_cost(minimize: Objective, option: Value) -> Objective:
-    """With a cost of this option."""
-    cost = 0.1 * selected(option)
-    if isinstance(minimize, Worst):
-        return Worst(minimize.rate + cost, minimize.by)
-    assert isinstance(minimize, Rate)
-    return minimize + cost
+        like_a_label = (labels == base[:, [place]]).all(axis=0).any()
+        if not like_a_label or _breaks_rules(forms[0], place, evidence):
+            continue
+        what, rate = "a rejection", "rejected()"
+        if option in space.named_options:
+            what, rate = f"the option {option!r}", f"selected({option!r})"
+        raise RuleError(
+            f"{what} costs nothing in minimize={minimize} and no rule limits it, so that chance would "
+            f"decide who gets it: minimize error() + 0.1 * {rate} subject to a rule on what is minimized "
+            f"now, such as {minimize} <= 0.5, or bound it, {rate} <= 0.05"
+        )
 
 
 def _breaks_rules(form: LinearForm, place: int, evidence: RowData) -> bool:
-    """Return whether a rule is violated if all rows get the action at this place.
+    """Return whether a rule is violated, beyond rounding, if all rows get the action at this place.
 
     A rule that depends on other columns than probabilities counts as violated.
     """
@@ -647,4 +594,4 @@ def _breaks_rules(form: LinearForm, place: int, evidence: RowData) -> bool:
     for j, k, coefficient in zip(*couplings.coords, couplings.data, strict=True):
         source, event = form.feature_map.features[k]
         totals[j] += math.inf if source else coefficient * (evidence.frequency(event) if event else 1.0)
-    return bool((totals > _NEGLIGIBLE).any())
+    return bool((totals > 1e-9).any())

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from bylaw._base.numeric import Matrix, add_entries, compact, find_columns, find_mirrors
+from bylaw._base.numeric import Matrix, compact, find_columns, find_mirrors
 from bylaw._base.typing import Floats
 from bylaw.language.expressions import LABEL, Conditions, Rule
 from bylaw.language.problem import Problem
@@ -53,7 +53,7 @@ Target = Callable[[RateExcess], Floats]  # (M,): what must be <= 0
 
 @dataclass(frozen=True)
 class ObservedRates:
-    """The rules compiled on the rows as they turned out."""
+    """The rules compiled on the rows as observed."""
 
     form: LinearForm
     couplings: sparse.csr_array  # (M, F' * A), in the units of the dual's rules
@@ -103,22 +103,20 @@ def compile_observed(problem: Problem, form: LinearForm, rows: ObservedRows) -> 
 def attach_observed(dual: Dual, rates: ObservedRates, rows: ObservedRows) -> Dual:
     """Return the dual whose blocks have the features of the same rows as observed."""
     twins = make_blocks(rates.form, rows, like=dual.blocks)
-    pairs = zip(dual.blocks, twins, strict=True)
-    blocks = [block.with_observed(twin) for block, twin in pairs]
-    found = dual.with_observed(blocks, find_wanted(rates.form.base, rates.couplings))
-    if dual.source is None:
-        return found
-    layout = None if twins[0].cells is None else twins[0].cells.layout
-    return found.with_source(dual.source.observe(rates.form, layout))
+    blocks = [block.with_observed(twin) for block, twin in zip(dual.blocks, twins, strict=True)]
+    source = None if dual.source is None else dual.source.observe(rates.form, twins[0].layout)
+    wanted = find_wanted(rates.form.base, rates.couplings, twins[0].layout)
+    return dual.with_observed(blocks, wanted, source)
 
 
-_MOST_ROWS = 2**17  # that show how much rates vary
-_MOST_VALUES = 2**24  # rows times rules, likewise
+# Rates are measured on some rows: so many show well how much they vary, and fewer if there are many rules.
+_MOST_ROWS = 2**17
+_MOST_VALUES = 2**24  # rows times rules
 _TILE = 2**17  # of these, at a time
 
 
 class StandardErrors(NamedTuple):
-    """Of the rules' rates, (M,) each, in the dual's units."""
+    """Standard errors of the rules' rates, (M,) each, in the dual's units."""
 
     predicted: Floats
     observed: Floats
@@ -139,31 +137,25 @@ class _View:
         """Return the chances of the conditions, (E, n_rows), in a block with these features."""
         return features[self.conditions] if self.chances is None else self.chances[block]
 
-    def restrict(self, rules: NDArray[np.int64], moments: Floats, mass: float) -> _Influence:
-        """Return the influence on some rules, for a policy with these moments (F, A)."""
-        rates = self.parts.operator @ (moments.ravel() / mass) / self.scales[self.parts.rules]
-        parts = rates / self.parts.frequencies[self.parts.events]
-        shape = (len(self.scales), len(self.parts.conditions))
-        slopes = add_entries(parts, self.parts.rules, self.parts.events, shape)
+    def restrict(
+        self, rules: NDArray[np.int64], moments: Floats, mass: float
+    ) -> Callable[[Floats, Floats, Floats], Floats]:
+        """Return a function of features, probabilities and chances: the influence of each row on some rates.
+
+        The influences, (len(rules), n_rows), are for a policy with these moments (F, A), and have mean zero.
+        """
+        parts, shape = self.parts, (len(self.scales), len(self.parts.conditions))
+        rates = parts.operator @ (moments.ravel() / mass) / self.scales[parts.rules]
+        # A row with a condition lowers the rates given this condition: rates over frequencies, (M, E).
+        entries = rates / parts.frequencies[parts.events], (parts.rules, parts.events)
+        slopes = compact(sparse.csr_array(entries, shape=shape))[rules]
         couplings = self.couplings[rules]
         places = find_columns(couplings)
-        touched, actions = np.divmod(places, moments.shape[1])
-        return _Influence(touched, actions, couplings[:, places], slopes[rules])
-
-
-@dataclass(frozen=True)
-class _Influence:
-    """What a row moves some rates by, of one policy."""
-
-    features: NDArray[np.integer]  # (Q,): the places (feature, action) that the rules touch
-    actions: NDArray[np.integer]
-    couplings: Matrix  # (M, Q)
-    slopes: Matrix  # (M, E): parts of the rates over the frequencies of their conditions
-
-    def __call__(self, features: Floats, probabilities: Floats, chances: Floats) -> Floats:
-        """Return the influence of each row, (M, n_rows), which has mean zero."""
-        products = features[self.features] * probabilities[self.actions]
-        return self.couplings @ products - self.slopes @ chances
+        features, actions = np.divmod(places, moments.shape[1])
+        couplings = couplings[:, places]
+        return lambda values, probabilities, chances: (
+            couplings @ (values[features] * probabilities[actions]) - slopes @ chances
+        )
 
 
 @dataclass(frozen=True)
@@ -178,10 +170,9 @@ class RateUncertainty:
     def of(cls, dual: Dual, rates: ObservedRates, evidence: RowData, rows: RowData) -> RateUncertainty:
         """Measure on a dual whose blocks have the features of the evidence and the observed rows."""
         most = max(min(_MOST_VALUES // dual.n_rules, _MOST_ROWS) // dual.blocks[0].n_rows, 1)
-        sample = dual.with_rows(dual.blocks[:most])
-        predicted = _compile(dual, dual.form, dual.form.operator, evidence, most)
-        observed = _compile(dual, rates.form, rates.operator, rows, most)
-        return cls(sample, dual.n_rows, (predicted, observed))
+        pairs = ((dual.form, dual.form.operator, evidence), (rates.form, rates.operator, rows))
+        predicted, observed = (_compile(dual, *pair, most) for pair in pairs)
+        return cls(dual.with_rows(dual.blocks[:most]), dual.n_rows, (predicted, observed))
 
     def tally(self, multipliers: Floats, beta: float) -> Tally:
         """Return the sums over the sample."""
@@ -214,7 +205,7 @@ class RateUncertainty:
 
     @property
     def _shrinkage(self) -> float:
-        """From a sum of squares on the sample to a standard error on all rows."""
+        """The factor from a root of a sum of squares on the sample to a standard error on all rows."""
         return math.sqrt(self.sample.n_rows / self.n_rows) / self.sample.mass
 
     def _influences(

@@ -40,9 +40,6 @@ from bylaw.program.linear_form import (
 )
 from bylaw.rows.evidence import Evidence, Limits, RowData
 
-_SAME_COST = 1e-12
-_LISTED = 5  # groups in a warning
-
 
 def compute_row_rates(rate: Rate, rows: RowData, probabilities: Floats, space: ActionSpace) -> Floats:
     """Return a value per row, (n_rows,), whose weighted mean is the rate of the probabilities.
@@ -73,7 +70,8 @@ def combine_means(rate: Rate | Ratio, classes: Sequence[Value], mean: Callable[[
     rate, total, linear = rate.resolve(classes), 0.0, []
     for atom, c in rate.terms:
         if atom.definition.factors is not None:
-            total += c * compute_geometric_mean([combine(factor) for factor in atom.list_factors(classes)])
+            factors = np.maximum([combine(factor) for factor in atom.list_factors(classes)], 0.0)
+            total += c * float(np.prod(factors) ** (1 / len(factors)))  # their geometric mean
         elif atom.is_quotient:
             part, whole = (mean(Rate(((share, 1.0),))) for share in (atom.part, atom.whole))
             total += c * part / (whole or math.nan)
@@ -97,29 +95,21 @@ def count_denominator(rule: Rule, rows: RowData, probabilities: Floats, space: A
     return len(rows) * min(shares, default=math.inf)
 
 
-def compute_geometric_mean(values: Sequence[float]) -> float:
-    return float(np.prod(np.maximum(values, 0.0)) ** (1 / len(values)))
-
-
 def _compute_row_rates(
     rate: Rate, rows: RowData, probabilities: Floats, space: ActionSpace
 ) -> tuple[Floats, float]:
-    """What varies between rows, (n_rows,), and the constant."""
+    """Return what varies between rows, (n_rows,), and the constant."""
     varying, constant = np.zeros(len(rows)), rate.constant
     for atom, coefficient in rate.terms:
         meaning = atom.meaning(space)
         constant += coefficient * meaning.constant
-        frequency = _measure_share(atom, rows, probabilities, space)
-        varying += (coefficient / frequency) * _sum_terms(atom, meaning, rows, probabilities, space)
+        # Divide by P(conditions), or by a denominator; nan for 0.
+        share = measure_frequency(atom.conditions, rows) if atom.conditions else 1.0
+        if atom.is_quotient:
+            whole = compute_whole(atom.whole, rows, probabilities, space)
+            share = float(np.average(whole, weights=rows.weights)) or math.nan
+        varying += (coefficient / share) * _sum_terms(atom, meaning, rows, probabilities, space)
     return varying, constant
-
-
-def _measure_share(atom: Atom, rows: RowData, probabilities: Floats, space: ActionSpace) -> float:
-    """Return the divisor of the terms of a rate: P(conditions), or a denominator; nan for 0."""
-    if atom.is_quotient:
-        whole = compute_whole(atom.whole, rows, probabilities, space)
-        return float(np.average(whole, weights=rows.weights)) or math.nan
-    return measure_frequency(atom.conditions, rows) if atom.conditions else 1.0
 
 
 def compute_sizes(event: Event, rows: RowData, probabilities: Floats, space: ActionSpace) -> Floats:
@@ -233,7 +223,7 @@ def _compute_action_costs(problem: Problem, evidence: Evidence, frequencies: Fre
 def _choose_cheapest(costs: Floats, allowed: Sequence[int], evidence: Evidence) -> Floats:
     """Return the cheapest of the allowed actions on each row, one-hot; of several the likeliest label."""
     offered = costs[:, allowed]
-    cheapest = np.isclose(offered, offered.min(axis=1, keepdims=True), rtol=0, atol=_SAME_COST)
+    cheapest = np.isclose(offered, offered.min(axis=1, keepdims=True), rtol=0, atol=1e-12)  # up to rounding
     likely = np.zeros(costs.shape)
     likely[:, : len(evidence.classes)] = evidence.probabilities if evidence.classes else 0.0
     best = np.where(cheapest, likely[:, allowed], -1.0).argmax(axis=1)
@@ -287,35 +277,22 @@ def _list_limits(
     rate: Rate, space: ActionSpace, positions: Sequence[int], label: Value | None, limits: Limits | None
 ) -> tuple[Floats, Floats]:
     """Return the limits of what these actions contribute, (n_labels, n_positions) each."""
-    ends = [
-        [_limits(rate, limits or {}, space, position, y) for position in positions]
-        for y in ((space.classes or (None,)) if label is None else [label])
-    ]
-    low, high = np.array(ends).transpose(2, 0, 1)
+    labels = (space.classes or (None,)) if label is None else [label]
+    low, high = np.zeros((2, len(labels), len(positions)))
+    for i, y in enumerate(labels):
+        for k, position in enumerate(positions):
+            factors: dict[Source | None, float] = {}
+            for atom, coefficient in rate.terms:
+                for term in atom.meaning(space).terms:
+                    if space.position(term.action) == position and term.label in (None, y):
+                        factors[term.source] = factors.get(term.source, 0.0) + coefficient * term.coefficient
+            for source, factor in factors.items():
+                ends = (1.0, 1.0) if source is None else (0.0, 1.0)
+                if isinstance(source, CostColumn):
+                    ends = (limits or {})[source.name]
+                low[i, k] += min(factor * end for end in ends)
+                high[i, k] += max(factor * end for end in ends)
     return low, high
-
-
-def _limits(
-    rate: Rate, limits: Limits, space: ActionSpace, position: int, label: Value | None
-) -> tuple[float, float]:
-    """Return the limits of what one action contributes on rows with this label."""
-    factors: dict[Source | None, float] = {}
-    for atom, coefficient in rate.terms:
-        for term in atom.meaning(space).terms:
-            if space.position(term.action) == position and term.label in (None, label):
-                factors[term.source] = factors.get(term.source, 0.0) + coefficient * term.coefficient
-    low = high = 0.0
-    for source, factor in factors.items():
-        ends = _source_limits(source, limits)
-        low += min(factor * end for end in ends)
-        high += max(factor * end for end in ends)
-    return low, high
-
-
-def _source_limits(source: Source | None, limits: Limits) -> tuple[float, float]:
-    if source is None:
-        return 1.0, 1.0
-    return limits[source.name] if isinstance(source, CostColumn) else (0.0, 1.0)
 
 
 def compute_group_rates(
@@ -343,9 +320,9 @@ def warn_of_missing_groups(
     groups = objective.list_groups(feature_map.action_space.classes, values)
     missing = [format_conditions(group) for group in groups if group not in rates]
     if missing:
-        more = f" and {len(missing) - _LISTED} more" if len(missing) > _LISTED else ""
+        more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
         warnings.warn(
-            f"{objective}: no row here has {'; '.join(missing[:_LISTED])}{more}, which is left out: nothing "
+            f"{objective}: no row here has {'; '.join(missing[:5])}{more}, which is left out: nothing "
             "is known of the worst group if it is there. Add such rows",
             GuaranteeWarning,
             stacklevel=find_stack_level(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
@@ -10,8 +11,6 @@ from typing import Any, NamedTuple
 from bylaw._base.typing import Floats
 from bylaw.errors import Remedy
 from bylaw.language.expressions import Conditions, format_conditions
-
-_ROUNDING = 1e-6  # what is missed by less is not missed
 
 
 class Status(Enum):
@@ -69,6 +68,9 @@ class Step(NamedTuple):
     gradient_mapping: float
 
 
+Callback = Callable[[Step], Any]
+
+
 @dataclass(frozen=True)
 class Guarantee:
     """The terms of the paper's Lemma "hat_grad_map_stat" on the fitted rows and on new ones.
@@ -82,8 +84,8 @@ class Guarantee:
         E||v - v on n rows|| <= sigma / sqrt(n)
 
     for the violations v of a policy chosen beforehand; for one chosen on the same rows it is the order of
-    magnitude (the paper: up to logarithms and a factor 1 + ||lambda|| sigma / sqrt(n)). It is no certificate;
-    held-out rows give one.
+    magnitude (the paper: up to logarithms and a factor 1 + ||lambda|| sigma / sqrt(n)). This estimate is not
+    a certificate; held-out rows give one.
 
     Two more terms are about the model and cannot be known from scores alone: delta_loss = E max_a abs(l -
     l_hat) and delta_constr^2 = E norm(C - C_hat)^2, the errors in the estimated loss and rules. All bounds
@@ -115,7 +117,7 @@ class Guarantee:
         condition asks for some that is above zero). Infinite if no rule binds, nan if it is not known.
         `diagnose(problem, evidence).slack` is the slack itself.
     chance : float
-        of decisions without chance, what they cost beyond the bound of the lemma, which is about randomised
+        of decisions without chance, what they cost beyond the bound of the lemma, which is about randomized
         ones.
     violation, excess_cost : float
         the bounds on the fitted rows.
@@ -133,17 +135,17 @@ class Guarantee:
     (0.6, 4.0, 0.3)
     """
 
-    gradient_mapping: float  # ||G_alpha(lambda)||
-    multiplier_norm: float  # ||lambda||
-    alpha: float  # the step of the gradient mapping: the unit of the loss
+    gradient_mapping: float
+    multiplier_norm: float
+    alpha: float
     beta: float
-    sigma: float  # sigma^2 = E||C(x)||_{1->2}^2
-    smoothness: float  # L = 2 beta sigma^2
-    mean_norm: float  # E||C(x)||_{1->2}
-    entropy: float  # log|A|, or K log 2 for sets
-    rows: float = math.nan  # n
-    most_slack: float = math.nan  # of Slater's condition
-    chance: float = 0.0  # what decisions without chance cost beyond the bound of the randomised ones
+    sigma: float
+    smoothness: float
+    mean_norm: float
+    entropy: float
+    rows: float = math.nan
+    most_slack: float = math.nan
+    chance: float = 0.0
 
     @property
     def violation(self) -> float:
@@ -158,6 +160,10 @@ class Guarantee:
         ||lambda||.
         """
         return self._bound_cost(self.gradient_mapping)
+
+    def _bound_cost(self, mapping: float) -> float:
+        reach = self.multiplier_norm + self.alpha * self.mean_norm
+        return reach * mapping + 2 * self.entropy / self.beta + self.chance
 
     @property
     def sampling(self) -> float:
@@ -174,19 +180,14 @@ class Guarantee:
         """(||lambda|| + alpha E||C||) (||G|| + sigma / sqrt(n)) + 2 entropy / beta, likewise."""
         return self._bound_cost(self.violation_on_new_rows)
 
-    def _bound_cost(self, mapping: float) -> float:
-        reach = self.multiplier_norm + self.alpha * self.mean_norm
-        return reach * mapping + 2 * self.entropy / self.beta + self.chance
-
     def __str__(self) -> str:
         model = f"2 delta_loss + {self.multiplier_norm:.3g} delta_constr"
         new = (
-            ""
-            if math.isnan(self.sampling)
-            else f"on new rows, by the sampling of {self.rows:,.0f} rows, expect about\n"
+            f"on new rows, by the sampling of {self.rows:,.0f} rows, expect about\n"
             f"  violation      {self.violation_on_new_rows:.3g} + delta_constr\n"
             f"  excess cost    {self.excess_cost_on_new_rows:.3g} + {model}\n"
         )
+        new = "" if math.isnan(self.sampling) else new
         return (
             "on the fitted rows\n"
             f"  violation   <= {self.violation:.3g} + delta_constr\n"
@@ -281,21 +282,16 @@ class FittedRates:
     def describe_fitted_rows(self) -> str:
         """Return a sentence on whether the rules hold on the fitted rows."""
         worst, how = max(self.rules, key=lambda one: one.excess), "as observed, " if self.observed else ""
-        holds = (
-            f"{how}all rules hold on the fitted rows"
-            if worst.excess <= _ROUNDING
-            else f"{how}{worst.rule!r} is missed by {worst.excess:.3g} on the fitted rows"
-        )
+        text = f"{how}all rules hold on the fitted rows"
+        if worst.excess > 1e-6:  # the default tolerance of solvers
+            text = f"{how}{worst.rule!r} is missed by {worst.excess:.3g} on the fitted rows"
         softer = f"; beta is {self.softness:.3g} times smaller for it" if self.softness > 1 else ""
-        return f"{holds}{softer}"
+        return f"{text}{softer}"
 
     def __str__(self) -> str:
-        enough = (
-            ""
-            if self.chance >= 0.9 or self.rows_needed == math.inf
-            else f", 90 % with {self.rows_needed:,.0f} rows"
-        )
-        return f"{self.describe_fitted_rows()}; {self.describe_chance()}{enough}"
+        text = f"{self.describe_fitted_rows()}; {self.describe_chance()}"
+        more = self.chance < 0.9 and self.rows_needed < math.inf
+        return f"{text}, 90 % with {self.rows_needed:,.0f} rows" if more else text
 
     def describe_chance(self) -> str:
         """Return a phrase on the chance that all rules hold on the population."""
@@ -320,24 +316,24 @@ class GroupRate(NamedTuple):
 
 
 class HardDecisions(NamedTuple):
-    """A policy without chance beside the randomised one, on the fitted rows, by the model's probabilities."""
+    """Deterministic decisions beside randomized ones, on the fitted rows, by the model's probabilities."""
 
     cost: float
     randomised_cost: float
-    randomised_excess: float  # what the randomised one may cost beyond the best
+    randomised_excess: float  # what the randomized ones may cost beyond the best
 
     @property
     def excess(self) -> float:
-        """What it may cost beyond the best randomised one."""
+        """The most that they may cost beyond the best randomized ones."""
         return max(self.price, 0.0) + self.randomised_excess
 
     @property
     def price(self) -> float:
-        """What giving up chance costs."""
+        """The cost of giving up chance."""
         return self.cost - self.randomised_cost
 
     def __str__(self) -> str:
-        compared = f"{abs(self.price):.2g} {'less' if self.price < 0 else 'more'} than the randomised ones"
+        compared = f"{abs(self.price):.2g} {'less' if self.price < 0 else 'more'} than the randomized ones"
         return f"decisions without chance: they cost {self.cost:.4g}, {compared}"
 
 
@@ -346,6 +342,7 @@ class ExactOptimum(NamedTuple):
 
     cost: float
     multipliers: Floats  # (M,)
+    probabilities: Floats | None = None  # (n_actions, n_rows), in the order of the dual's blocks
 
 
 @dataclass(frozen=True)

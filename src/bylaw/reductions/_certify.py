@@ -52,14 +52,6 @@ class _Candidate(NamedTuple):
     restate: Restate = as_stated
 
 
-class _Failure(NamedTuple):
-    """A rule whose test did not pass."""
-
-    rule: str
-    p_value: float
-    rows_needed: float
-
-
 def certify(correction: Correction, held_out: Evidence, confidence: float, finish: Finish) -> Policy:
     """Return the least cautious policy that the held-out rows certify.
 
@@ -82,7 +74,7 @@ def certify(correction: Correction, held_out: Evidence, confidence: float, finis
         )
     warn_of_copies(hashed)
     options = feature_map.action_space.options
-    expanded = correction.problem.expand(outcome.classes, outcome.group_values, options)
+    expanded = correction.facts.problem.expand(outcome.classes, outcome.group_values, options)
     rules = [one.rule for one in expanded]
     for tried, candidate in enumerate(_list_candidates(correction, len(outcome), delta)):
         solved = finish(candidate.correction, candidate.solved, candidate.restate)
@@ -106,15 +98,14 @@ def certify(correction: Correction, held_out: Evidence, confidence: float, finis
     assert failure is not None
     rule, p_value, needed = failure
     conflict: tuple[str, ...] = ()
-    if correction.ratios is None:
-        culprit = _CulpritSearch(correction, len(outcome), delta).find()
-        rule, conflict, needed = culprit or (rule, conflict, needed)
+    if correction.facts.ratios is None:
+        rule, conflict, needed = _find_culprit(correction, len(outcome), delta) or (rule, conflict, needed)
     raise UncertifiedError(rule, p_value, needed, len(outcome), confidence, conflict)
 
 
 def _list_candidates(correction: Correction, n_held_out: int, delta: float) -> Iterator[_Candidate]:
     """Yield policies from cautious to bold, in an order that depends on the fitted rows alone."""
-    noise, ratios = correction.dual.n_rows / n_held_out, correction.ratios
+    noise, ratios = correction.dual.n_rows / n_held_out, correction.facts.ratios
     if ratios is None:
         yield from _list_margins(correction, noise, delta)
     else:
@@ -157,19 +148,19 @@ def _tighten_levels(
     The margins of other rules are as wide. The tighter a level, the fewer rows may be left to show that the
     rule holds: the first policy is the one whose test is expected to be the clearest.
     """
-    _, denominators = ratios.measure(correction, correction.dual, correction.begin)
-    unit = np.where(correction.exact, math.sqrt(1 + noise) * correction.errors.observed, 0.0)
+    _, denominators = ratios.measure(correction, correction.dual, correction.facts.begin)
+    unit = np.where(correction.facts.exact, math.sqrt(1 + noise) * correction.facts.errors.observed, 0.0)
     usable = ratios.chosen & (denominators > 0)
     shares = np.divide(unit, denominators, out=np.zeros_like(unit), where=usable)
     others = np.where(ratios.chosen, 0.0, 1.0)
-    begin, candidates, n_kept, best = correction.begin, list[_Candidate](), 0, -math.inf
+    begin, candidates, n_kept, best = correction.facts.begin, list[_Candidate](), 0, -math.inf
     for margin in (*np.arange(0.375, 9.0, 0.75).tolist(), *(9.0 * 1.32 ** np.arange(1, 7)).tolist()):
         tightening = np.minimum(margin * shares, 0.9)
         tightened = ratios.tighten(correction, tightening)
         target = correction.make_target(margin if others.any() else 0.0, noise).cut(others)
         if as_predicted:
             bounds = tightened.dual.form.bounds - target.margins
-            solved = tightened.describe(tightened.run(tightened.dual.with_bounds(bounds), begin))
+            solved = tightened.describe(tightened.facts.run(tightened.dual.with_bounds(bounds), begin))
         else:
             solved = tightened.hold(target, begin)
         restate = partial(ratios.restate, tightened, tightening)
@@ -199,14 +190,17 @@ def _measure_widths(correction: Correction, solved: CorrectedSolution, noise: fl
     """Return the widths of Bernstein bounds on the held-out rows, (M,)."""
     errors = correction.uncertainty.standard_errors(solved.solution.multipliers, solved.dual.beta).observed
     effort = -math.log(delta)
-    fewest = effort * noise / (correction.counts * solved.dual.form.scales)
+    fewest = effort * noise / (correction.facts.counts * solved.dual.form.scales)
     return math.sqrt(2 * effort * noise) * errors + fewest
 
 
-def _test(rules: Sequence[Rule], rows: DecidedRows, delta: float) -> tuple[float, _Failure | None]:
-    """Return the largest p-value of all rules and the first failure, if there is one.
+def _test(
+    rules: Sequence[Rule], rows: DecidedRows, delta: float
+) -> tuple[float, tuple[str, float, float] | None]:
+    """Return the largest p-value of all rules, and the first failure if there is one.
 
-    Rules that are the likeliest to fail are tested first, and none after a failure.
+    A failure has the name of the rule, its p-value and the number of rows with which it would pass. Rules
+    that are the likeliest to fail are tested first, and none after a failure.
     """
     tests = []
     for rule in rules:
@@ -221,78 +215,59 @@ def _test(rules: Sequence[Rule], rows: DecidedRows, delta: float) -> tuple[float
         if p_value > delta:
             _, upper = test.bounds(delta)
             needed = len(rows.observed) * ((upper - estimate) / estimate) ** 2 if estimate < 0 else math.inf
-            return largest, _Failure(name, p_value, needed if needed < MOST_ROWS else math.inf)
+            return largest, (name, p_value, needed if needed < MOST_ROWS else math.inf)
     return largest, None
 
 
-class Culprit(NamedTuple):
-    """The rule that leaves no room for the margins of a test."""
-
-    rule: str  # as stated
-    conflict: tuple[str, ...]  # the other rules, as stated, with which it leaves no room
-    rows_needed: float  # held-out rows with which all rules are expected to pass, or infinity
-
-
-class _CulpritSearch:
-    """Policies with margins for some statements only, which show what leaves no room for a test.
+def _find_culprit(
+    correction: Correction, n_held_out: int, delta: float
+) -> tuple[str, tuple[str, ...], float] | None:
+    """Find the rule that leaves no room for the margins of a test, or return None if there is room for all.
 
     The test that fails names the rule that was tested, which need not be the reason: rules are tightened
     together, and one whose margin takes all the room leaves the others just satisfied. So each rule is
     tightened alone, and all rules but one. The fitted rows predict how clear the tests of such policies are.
+
+    Returns
+    -------
+    The rule as stated, the other rules with which it leaves no room, and the number of held-out rows with
+    which all rules are expected to pass, or infinity.
     """
+    noise, scales = correction.dual.n_rows / n_held_out, correction.dual.form.scales
+    places = correction.dual.form.places[: correction.dual.n_rules - correction.facts.spared]
+    every = frozenset(places.tolist())
 
-    def __init__(self, correction: Correction, n_held_out: int, delta: float) -> None:
-        self.correction, self.n_held_out, self.delta = correction, n_held_out, delta
-        self.places = correction.dual.form.places[: correction.dual.n_rules - correction.spared]
-        self.statements = frozenset(self.places.tolist())
+    def measure_clearness(statements: Collection[int], growth: float = 1.0) -> float:
+        """Return how clear the least clear rule of these statements is on `growth` times the held-out rows.
 
-    def find(self) -> Culprit | None:
-        """Return the culprit, or None if there is room for all margins."""
-        every = self.statements
-        if self._measure_clearness(every) >= CLEAR:
-            return None
-        involved = {place for place in every if self._measure_clearness({place}) < CLEAR}
-        if not involved:  # each has room alone: those without whose margin the others have room
-            involved = {place for place in every if self._measure_clearness(every - {place}) >= CLEAR}
-        # Begin with the statement that needs the widest margin, in its own unit.
-        noise, scales = self.correction.dual.n_rows / self.n_held_out, self.correction.dual.form.scales
-        widths = scales * _measure_widths(self.correction, self.correction.plain, noise, self.delta)
-        widths = widths[: len(self.places)]
-        first, *others = sorted(
-            involved or every, key=lambda place: -float(widths[self.places == place].max())
-        )
-        names = [str(self.correction.problem.rules[place]) for place in (first, *others)]
-        return Culprit(names[0], tuple(names[1:]), self._find_rows())
-
-    def _measure_clearness(self, statements: Collection[int], growth: float = 1.0) -> float:
-        """Return how clear the least clear rule of these statements can be in a test.
-
-        The test is on `growth` times the held-out rows. The search ends at the first margin with which it is
-        clear.
+        Margins are tried until the first with which it is clear.
         """
-        correction, noise = self.correction, self.correction.dual.n_rows / (growth * self.n_held_out)
         tightened = np.zeros(correction.dual.n_rules, bool)
-        tightened[: len(self.places)] = np.isin(self.places, list(statements))
+        tightened[: len(places)] = np.isin(places, list(statements))
         best = -math.inf if tightened.any() else math.inf
         for margin in PROBED:
             if best >= CLEAR:
                 break
-            most = correction.make_target(margin, noise).cut(tightened.astype(float))
-            solved = correction.fit(margin, held_out=noise, most=most)
-            clearness = -solved.rates.observed / _measure_widths(correction, solved, noise, self.delta)
+            most = correction.make_target(margin, noise / growth).cut(tightened.astype(float))
+            solved = correction.fit(margin, held_out=noise / growth, most=most)
+            clearness = -solved.rates.observed / _measure_widths(correction, solved, noise / growth, delta)
             best = max(best, float(clearness[tightened].min()))
         return best
 
-    def _find_rows(self) -> float:
-        """Return the held-out rows with which all rules are expected to pass.
-
-        It is infinity if a hundred times as many do not suffice.
-        """
-        low, high = 0.0, math.log2(100.0)
-        if self._measure_clearness(self.statements, 2**high) < CLEAR:
-            return math.inf
-        for _ in range(5):
-            middle = (low + high) / 2
-            clear = self._measure_clearness(self.statements, 2**middle) >= CLEAR
-            low, high = (low, middle) if clear else (middle, high)
-        return 2**high * self.n_held_out
+    if measure_clearness(every) >= CLEAR:
+        return None
+    involved = {place for place in every if measure_clearness({place}) < CLEAR}
+    if not involved:  # each has room alone: those without whose margin the others have room
+        involved = {place for place in every if measure_clearness(every - {place}) >= CLEAR}
+    # Begin with the statement that needs the widest margin, in its own unit.
+    widths = (scales * _measure_widths(correction, correction.plain, noise, delta))[: len(places)]
+    first, *others = sorted(involved or every, key=lambda place: -float(widths[places == place].max()))
+    names = [str(correction.facts.problem.rules[place]) for place in (first, *others)]
+    # Bisect the number of held-out rows, up to a hundred times as many.
+    low, high = 0.0, math.log2(100.0)
+    if measure_clearness(every, 2**high) < CLEAR:
+        return names[0], tuple(names[1:]), math.inf
+    for _ in range(5):
+        middle = (low + high) / 2
+        low, high = (low, middle) if measure_clearness(every, 2**middle) >= CLEAR else (middle, high)
+    return names[0], tuple(names[1:]), 2**high * n_held_out

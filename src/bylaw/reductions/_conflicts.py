@@ -17,7 +17,7 @@ from scipy import sparse
 from bylaw._base.typing import Floats
 from bylaw._base.validation import check_positive
 from bylaw.errors import InfeasibleRulesError, RuleError
-from bylaw.language.expressions import LABEL, Conditions, format_conditions
+from bylaw.language.expressions import LABEL, format_conditions
 from bylaw.language.parser import Statement
 from bylaw.language.problem import Problem
 from bylaw.program.blocks import Block
@@ -149,7 +149,9 @@ def examine(
     A solver's `multipliers`, (M,), make it faster. `slopes` are those of the dual's rules, if its form does
     not contain them.
     """
-    prices = _relaxation_costs(problem, costs)
+    prices = np.ones(len(problem.rules))  # of loosening each statement by one
+    for key, cost in (costs or {}).items():
+        prices[problem.find(key)] = check_positive(cost, f"relaxation_costs[{str(key)!r}]")
     cells = list_small_cells(dual.form, evidence)
     healthy = Diagnosis(feasible=True, small_cells=cells)
     if not dual.n_rules:
@@ -198,27 +200,17 @@ def _find_reach(
     return rule.bound + rule.loosening * miss, miss
 
 
-def _relaxation_costs(problem: Problem, costs: Mapping[Any, float] | None) -> Floats:
-    """Return the cost of loosening each statement by one, (n_statements,)."""
-    prices = np.ones(len(problem.rules))
-    for key, cost in (costs or {}).items():
-        prices[problem.find(key)] = check_positive(cost, f"relaxation_costs[{str(key)!r}]")
-    return prices
-
-
 def list_small_cells(form: LinearForm, evidence: Evidence) -> dict[str, float]:
     """Return conditions with too few rows, with their effective number of rows."""
     atoms = [atom for found in form.rules for atom in found.rule.atoms()]
     events = dict.fromkeys(atom.conditions for atom in atoms if atom.conditions)
-    counts = {_event_text(event): evidence.count_effective(event) for event in events}
+    counts = {
+        format_conditions(sorted(event, key=lambda one: one[0] == LABEL)): evidence.count_effective(event)
+        for event in events  # groups first, then the label
+    }
     return {
         event: counts[event] for event in sorted(counts, key=counts.__getitem__) if counts[event] < FEW_ROWS
     }
-
-
-def _event_text(event: Conditions) -> str:
-    groups_first = sorted(event, key=lambda condition: condition[0] == LABEL)
-    return format_conditions(groups_first)
 
 
 def _worst(rules: NDArray[np.int64], n_rules: int) -> MixtureProgram:
@@ -362,15 +354,15 @@ def find_conflict(
     correction: Correction, costs: Mapping[Any, float] | None = None
 ) -> InfeasibleRulesError | None:
     """Return an error if no policy satisfies the rules as observed, or not even as predicted."""
-    problem, evidence, dual = correction.problem, correction.evidence, correction.dual
+    problem, evidence, dual = correction.facts.problem, correction.facts.evidence, correction.dual
     if dual.source is None:  # the proof takes all rows at once
         slopes = _merge_slopes(correction)
         diagnosis = examine(_merge_rows(correction), problem, evidence, costs=costs, slopes=slopes)
         if not diagnosis.feasible:
-            few = "" if correction.exact.all() else "; rules that few rows show count as predicted"
+            few = "" if correction.facts.exact.all() else "; rules that few rows show count as predicted"
             remark = f"These are the observed rates of the fitted rows{few}."
             return InfeasibleRulesError(replace(diagnosis, observed=True, remark=remark))
-    solution = correction.run(dual, correction.begin)
+    solution = correction.facts.run(dual, correction.facts.begin)
     if solution.status not in (Status.INFEASIBLE, Status.MAX_STEPS, Status.STALLED):
         return None
     diagnosis = diagnose_solution(problem, evidence, dual, solution, correction.tol, costs)
@@ -405,7 +397,7 @@ def _merge_rows(correction: Correction) -> Dual:
 
     Rows with equal features are decided alike, so they become one row with the mean of what was observed.
     """
-    dual, exact = correction.dual, correction.exact & correction.affected
+    dual, exact = correction.dual, correction.facts.exact & correction.facts.affected
     features = np.concatenate([block.features for block in dual.blocks], axis=1)
     observed = np.concatenate([block.observed for block in dual.blocks if block.observed is not None], axis=1)
     weights = np.concatenate([block.row_weights for block in dual.blocks])
@@ -424,7 +416,11 @@ def _merge_rows(correction: Correction) -> Dual:
 
 def _merge_slopes(correction: Correction) -> LevelSlopes:
     """Return how the rules on merged rows change with the levels of their ratios."""
-    exact, form, seen = correction.exact & correction.affected, correction.dual.form, correction.rates.form
+    exact, form, seen = (
+        correction.facts.exact & correction.facts.affected,
+        correction.dual.form,
+        correction.rates.form,
+    )
     predicted, observed = (LevelSlopes.of(one, form.scales) for one in (form, seen))
     couplings = _join(predicted.couplings, observed.couplings, exact)
     return LevelSlopes(couplings, np.where(exact, observed.bounds, predicted.bounds))

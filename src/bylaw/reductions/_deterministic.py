@@ -348,5 +348,5 @@ def harden(
     corrected = CorrectedSolution(found.dual, solution, measured, target, hard)
     stated = restate(correction.conclude(corrected))
     excess = stated.target.stated_excess(stated.rates)
-    warn_of_ties(replace(found, excess=excess), randomized, correction.evidence)
+    warn_of_ties(replace(found, excess=excess), randomized, correction.facts.evidence)
     return stated

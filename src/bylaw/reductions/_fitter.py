@@ -49,7 +49,7 @@ from bylaw.reductions._warnings import warn_of_alike_actions, warn_of_small_chan
 from bylaw.reductions._worst_group import GroupSearch, add_groups
 from bylaw.rows.evidence import Evidence
 from bylaw.rows.outcomes import ObservedRows, observe
-from bylaw.solvers.base import Callback, Solver, resolve_beta
+from bylaw.solvers import Callback, Solver, resolve_beta
 from bylaw.solvers.full_batch import FullBatch, take_newton_step
 from bylaw.solvers.screening import ScreenedRows, screen_rows
 
@@ -153,7 +153,7 @@ class Observed:
 
     def fit(self, task: Task, fitter: Fitter, rest: Callable[[Task], Policy]) -> Policy:
         correction = fitter.correct(task.problem, task.compiled)
-        if correction.affected.any() or fitter.margin:
+        if correction.facts.affected.any() or fitter.margin:
             found = correction.fit(fitter.margin)
             _raise_conflict(correction, found)
             if fitter.margin == "auto":
@@ -278,7 +278,7 @@ class Fitter:
         """
         dual, _ = self.make_dual(problem)
         correction = self.correct(problem, dual) if dual.n_rules else None
-        if correction is None or not correction.affected.any():
+        if correction is None or not correction.facts.affected.any():
             found = examine(dual, problem, self.evidence, costs=costs)
             return replace(found, slack=measure_slack(dual)) if found.feasible else found
         fitted = correction.fit(0.0)
@@ -409,10 +409,10 @@ def _approach_unseen(dual: Dual, source: UnseenRows, beta: float | str) -> Float
     near = None
     if dual.n_rules:
         with source.sampling() as take:
-            near = _solve_sample(dual.with_sample(take(dual.n_rows)), dual.n_rows, beta)
+            near = _solve_sample(dual.with_rows((), take(dual.n_rows)), dual.n_rows, beta)
     if near is None or near[1].status is not Status.CONVERGED:
         dual.measure_constants()
         return None
     about, multipliers = dual.with_beta(near[0].beta), near[1].multipliers
-    (total,) = dual.measure_constants(about.make_tally_pass(multipliers, curvature=True, rules_alone=True))
+    (total,) = dual.measure_constants(about.make_tally_pass(multipliers, curvature=True))
     return take_newton_step(about, multipliers, total)

@@ -42,10 +42,10 @@ from bylaw.reductions._objectives import (
 from bylaw.rows.evidence import Evidence, RowData
 
 _STEPS = 30  # of the search for levels
-_GRID = np.linspace(-0.5, 0.5, 25)  # steps from a level that are tried first
-_NEAR = np.linspace(-0.04, 0.04, 5)  # and from one that is known about
-_SCALES = (1.0, 0.1, 0.01)  # of the steps
-_SCANNED_ROWS = 20_000  # on which they are
+_GRID = np.linspace(-0.5, 0.5, 25)  # first steps from a level
+_NEAR = np.linspace(-0.04, 0.04, 5)  # steps from the level of a similar problem
+_SCALES = (1.0, 0.1, 0.01)  # sizes of these steps, one after the other
+_SCANNED_ROWS = 20_000  # rows on which these steps are tried: more take longer and tell the same
 _FARTHEST = 1e6  # the cost, in units of the loss, of levels at which rules conflict
 _REPEATS = 4  # of solutions as observed, around the last one
 _MISSED = 1e-4  # a difference of quotients beyond its bound by more is missed
@@ -59,7 +59,10 @@ def solve_linearized(
     `solve` makes the policy, and may hold its rules as observed. Then differences of quotients are judged on
     these rows, otherwise as predicted.
     """
-    found = linearize(problem, warm)
+    if any(map(compares_quotients, problem.rules)):
+        found = _LevelSearch(problem, warm).search()
+    else:
+        found = minimize_objective(problem, warm)
     if observed is not None:
         found = found._replace(problem=_drop_idle(found, len(problem.rules)))
     policy = solve(found.problem)
@@ -154,13 +157,6 @@ def _list_missed(policy: Policy, chances: Floats, rows: RowData) -> Iterator[tup
         excess = measure_rate(rule.excess, rows, chances, space) if least > VANISHES else 0.0
         if excess > _MISSED + policy.guarantee.gradient_mapping / max(least, VANISHES):
             yield rule, excess
-
-
-def linearize(problem: Problem, warm: WarmSolver) -> Solved:
-    """Return a linear problem whose solution is one of the problem, and that solution."""
-    if any(map(compares_quotients, problem.rules)):
-        return _LevelSearch(problem, warm).search()
-    return minimize_objective(problem, warm)
 
 
 def compares_quotients(statement: object) -> bool:
@@ -291,7 +287,9 @@ class _LevelSearch:
             for scale in _SCALES:
                 here = levels[k]
                 for step in (scale * steps).tolist():
-                    self._evaluate(_set(levels, k, float(np.clip(here + step, 0.0, 1.0))))
+                    trial = levels.copy()
+                    trial[k] = np.clip(here + step, 0.0, 1.0)
+                    self._evaluate(trial)
                 levels = levels if self.best is None else self.best[1]
         return levels
 
@@ -299,8 +297,3 @@ class _LevelSearch:
         options, bounds = {"maxiter": _STEPS, "ftol": 1e-10, "gtol": 1e-6}, [(0.0, 1.0)] * len(levels)
         minimize(self._evaluate, levels, (), "L-BFGS-B", True, bounds=bounds, options=options)
         return levels if self.best is None else self.best[1]
-
-
-def _set(levels: Floats, place: int, level: float) -> Floats:
-    """Return levels with another one at one place."""
-    return np.where(np.arange(len(levels)) == place, level, levels)

@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -24,11 +23,11 @@ from bylaw.language.expressions import Atom, Rate, Ratio, Worst
 from bylaw.language.problem import Problem
 from bylaw.program.blocks import make_blocks
 from bylaw.program.dual import Dual
-from bylaw.program.linear_form import LinearForm, check_options_of_ratio, compile_problem, measure_moments
+from bylaw.program.linear_form import check_options_of_ratio, compile_problem, measure_moments
 from bylaw.program.row_rates import measure_rate
 from bylaw.program.solution import Solution, Status
 from bylaw.rows.evidence import Evidence
-from bylaw.solvers.base import Solver, resolve_beta
+from bylaw.solvers import Solver, resolve_beta
 
 _ROUNDS = 40  # of Dinkelbach's method; five or six are usual
 SETTLED = 1e-7  # change of an objective, relative to one
@@ -66,7 +65,12 @@ class WarmSolver:
     levels: dict[Any, float] = field(default_factory=dict)  # of the last comparison of quotients
 
     def solve(self, problem: Problem, tol: float | None = None) -> Solved:
-        dual = self._make_dual(problem)
+        """Solve a problem from the multipliers of the last one, with its frequencies and blocks."""
+        last = None if self.last is None else self.last.dual
+        form = compile_problem(problem, self.evidence, None if last is None else dict(last.form.frequencies))
+        same = last is not None and last.form.feature_map.features == form.feature_map.features
+        dual = Dual(form, last.blocks if last and same else make_blocks(form, self.evidence), beta=1.0)
+        dual = dual.with_beta(resolve_beta(self.beta, dual.n_rows, lambda: self.solver.auto_beta(dual)))
         alike = self.last is not None and self.last.dual.n_rules == dual.n_rules
         start = self.last.solution.multipliers if self.last is not None and alike else None
         solution = self.solver(dual, tol=self.tol if tol is None else tol, start=start)
@@ -75,23 +79,6 @@ class WarmSolver:
         if not found.infeasible:
             self.last = found
         return found
-
-    def _make_dual(self, problem: Problem) -> Dual:
-        form = compile_problem(problem, self.evidence, None if self.last is None else self._frequencies)
-        dual = Dual(form, self._find_blocks(form), beta=1.0)
-        return dual.with_beta(resolve_beta(self.beta, dual.n_rows, lambda: self.solver.auto_beta(dual)))
-
-    @property
-    def _frequencies(self) -> dict:
-        assert self.last is not None
-        return dict(self.last.dual.form.frequencies)
-
-    def _find_blocks(self, form: LinearForm) -> Sequence:
-        """Return the blocks of the last problem if it has the same features, else new ones."""
-        last = None if self.last is None else self.last.dual
-        if last is not None and last.form.feature_map.features == form.feature_map.features:
-            return last.blocks
-        return make_blocks(form, self.evidence)
 
 
 def find_ratio_or_rate(problem: Problem) -> Rate | Ratio:
@@ -119,8 +106,14 @@ def _minimize_ratio(problem: Problem, ratio: Ratio, warm: WarmSolver, tol: float
     last = warm.last
     if last is None:
         check_denominator(problem, ratio, warm)
-        _check_options(problem, ratio, warm.evidence)
-        whole, value = _measure_evenly(ratio, problem, warm.evidence)
+        parts = (ratio.numerator, ratio.denominator)
+        forms = [compile_problem(problem.with_objective(part), warm.evidence) for part in parts]
+        check_options_of_ratio(problem.minimize, forms, warm.evidence)
+        # Begin with the denominator and the ratio if all decisions are equally likely.
+        space = problem.action_space(warm.evidence.classes, warm.evidence.options)
+        even = np.full((len(warm.evidence), len(space.actions)), 1 / len(space.actions))
+        whole = measure_rate(ratio.denominator, warm.evidence, even, space)
+        value = measure_rate(ratio.numerator, warm.evidence, even, space) / whole
     else:
         whole = last.measure(ratio.denominator)
         value = last.measure(ratio.numerator) / whole
@@ -143,14 +136,6 @@ def expand_ratio(ratio: Ratio, value: float, whole: float) -> Rate:
     return (ratio.numerator - value * ratio.denominator) / whole + value
 
 
-def _measure_evenly(ratio: Ratio, problem: Problem, evidence: Evidence) -> tuple[float, float]:
-    """Return the denominator and the ratio if all decisions are equally likely."""
-    space = problem.action_space(evidence.classes, evidence.options)
-    even = np.full((len(evidence), len(space.actions)), 1 / len(space.actions))
-    whole = measure_rate(ratio.denominator, evidence, even, space)
-    return whole, measure_rate(ratio.numerator, evidence, even, space) / whole
-
-
 def check_denominator(problem: Problem, ratio: Ratio, warm: WarmSolver) -> None:
     """Raise if a policy that satisfies the rules makes the denominator vanish."""
     least = replace(warm, last=None).solve(problem.with_objective(ratio.denominator), ROUGHLY)
@@ -161,12 +146,6 @@ def check_denominator(problem: Problem, ratio: Ratio, warm: WarmSolver) -> None:
             f"minimize={problem.minimize}: what it divides by, {_describe(ratio.denominator)}, can be zero "
             f"or less. Add a rule that keeps it up, such as {_describe(ratio.denominator)} >= 0.01"
         )
-
-
-def _check_options(problem: Problem, ratio: Ratio, evidence: Evidence) -> None:
-    parts = (ratio.numerator, ratio.denominator)
-    forms = [compile_problem(problem.with_objective(part), evidence) for part in parts]
-    check_options_of_ratio(problem.minimize, forms, evidence)
 
 
 def _describe(rate: Rate) -> str:

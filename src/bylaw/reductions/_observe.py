@@ -35,7 +35,7 @@ from bylaw.program.solution import HardDecisions, Solution, Status
 from bylaw.reductions._ratio_rules import RatioRules
 from bylaw.rows.evidence import Evidence
 from bylaw.rows.outcomes import ObservedRows
-from bylaw.solvers.base import Callback
+from bylaw.solvers import Callback
 from bylaw.solvers.screening import screen_rows
 from bylaw.solvers.separable import find_separate_rules
 from bylaw.solvers.shifts import ObservedSolution, ShiftedRules
@@ -136,36 +136,26 @@ class Coverage:
 
 
 @dataclass(frozen=True)
-class Correction:
-    """A problem on rows with observed labels or groups, to be fitted with a margin."""
+class RuleFacts:
+    """Facts about the rules of a problem on rows with observed labels or groups, before any margin.
+
+    They remain the same when rules are tightened.
+    """
 
     problem: Problem
     evidence: Evidence
     rows: ObservedRows
     dual: Dual  # with the bounds as stated, and observed features beside the predicted
     rates: ObservedRates
-    tol: float
-    rng: np.random.Generator | None
-    callback: Callback | None
     run: Resolve  # the solver
-    polish: bool  # whether it has the last word
-    spared: int = 0  # of the last rules, which compare groups for the objective and get no margin
-
-    @classmethod
-    def prepare(
-        cls, problem: Problem, evidence: Evidence, dual: Dual, rows: ObservedRows, **options: object
-    ) -> Correction:
-        """Return the correction of a problem with the options of the fields after `rates`."""
-        rates = compile_observed(problem, dual.form, rows)
-        whole = screen_rows(attach_observed(dual, rates, rows))
-        return cls(problem, evidence, rows, whole, rates, **options)  # type: ignore[arg-type]
+    spared: int = 0  # number of last rules, which compare groups for the objective and get no margin
 
     @cached_property
     def affected(self) -> NDArray[np.bool_]:
         """The rules whose observed rates differ from the predicted ones, (M,)."""
-        return self._refer_to(self.rows.observed - set(self.evidence.known_groups)) & self.rates.visible
+        return self.refer_to(self.rows.observed - set(self.evidence.known_groups)) & self.rates.visible
 
-    def _refer_to(self, names: Set[str]) -> NDArray[np.bool_]:
+    def refer_to(self, names: Set[str]) -> NDArray[np.bool_]:
         """Return which rules have features about some of these attributes, (M,)."""
         form = self.dual.form
         named = [not names.isdisjoint(dict(feature.event)) for feature in form.feature_map.features]
@@ -251,6 +241,44 @@ class Correction:
         bounds = form.bounds * form.scales  # of misses, or of labels that are included, which are negative
         return Coverage(np.where(bounds < 0, 1 + bounds, bounds), np.maximum(self.counts, 1.0))
 
+
+@dataclass(frozen=True)
+class Correction:
+    """A problem on rows with observed labels or groups, to be fitted with a margin."""
+
+    facts: RuleFacts
+    dual: Dual  # of the stated rules or of tightened ones
+    rates: ObservedRates
+    tol: float
+    rng: np.random.Generator | None
+    callback: Callback | None
+    polish: bool  # whether the solver is applied to the answer again, because it is not the default one
+
+    @classmethod
+    def prepare(
+        cls,
+        problem: Problem,
+        evidence: Evidence,
+        dual: Dual,
+        rows: ObservedRows,
+        run: Resolve,
+        spared: int = 0,
+        **options: object,
+    ) -> Correction:
+        """Return the correction of a problem, with the options of the fields after `rates`."""
+        rates = compile_observed(problem, dual.form, rows)
+        whole = screen_rows(attach_observed(dual, rates, rows))
+        facts = RuleFacts(problem, evidence, rows, whole, rates, run, spared)
+        return cls(facts, whole, rates, **options)  # type: ignore[arg-type]
+
+    @cached_property
+    def uncertainty(self) -> RateUncertainty:
+        """The covariance of the rates, measured on policies with these coefficients."""
+        stated = self.facts.uncertainty
+        if self.dual is self.facts.dual:
+            return stated
+        return replace(stated, sample=stated.sample.with_form(self.dual.form))
+
     def fit(
         self,
         margin: Margin,
@@ -279,9 +307,9 @@ class Correction:
             return self._fit_chance()
         target = self.make_target(margin, held_out).limit(most)
         for _ in range(TRIALS):
-            found = self._solve(target, self.begin if begin is None else begin)
+            found = self._solve(target, self.facts.begin if begin is None else begin)
             allowed = np.maximum(self.plain.target(self.plain.rates), target.margins) + self.tol
-            dear = bool(self.affected.any()) and found.cost > self.stated.most_cost
+            dear = bool(self.facts.affected.any()) and found.cost > self.stated.most_cost
             if not dear and (found.holds or (not found.conflict and (found.excess <= allowed).all())):
                 return self._finish(found, target)  # the rules hold, if perhaps with smaller margins
             # Halve the margins that cannot be had: where rules conflict or cost too much, all of them.
@@ -307,7 +335,7 @@ class Correction:
                 break
             low, high = (low, margin) if chance >= CHANCE else (margin, high)
             margin = (low + high) / 2
-        noisy = self.coverage is None and self.affected.any() and highest < LEAST_CHANCE
+        noisy = self.facts.coverage is None and self.facts.affected.any() and highest < LEAST_CHANCE
         return self.plain if noisy else best
 
     def hold(self, target: RuleTarget, begin: Floats) -> CorrectedSolution:
@@ -315,23 +343,14 @@ class Correction:
         return self._finish(self._solve(target, begin), target)
 
     def with_couplings(self, predicted: sparse.csr_array, observed: sparse.csr_array) -> Correction:
-        """Return the same rules with other coefficients, in the same units.
-
-        What is known of the uncertainty of the rates as stated remains; it is measured on policies with the
-        new coefficients.
-        """
+        """Return the same rules with other coefficients, in the same units."""
         form = replace(self.dual.form, couplings=predicted)
-        other = replace(self, dual=self.dual.with_form(form), rates=replace(self.rates, couplings=observed))
-        kept = ("affected", "counts", "begin", "room", "errors", "trust", "exact", "coverage", "ratios")
-        other.__dict__.update({name: getattr(self, name) for name in kept})
-        sample = self.uncertainty.sample.with_form(form)
-        other.__dict__["uncertainty"] = replace(self.uncertainty, sample=sample)
-        return other
+        return replace(self, dual=self.dual.with_form(form), rates=replace(self.rates, couplings=observed))
 
     @cached_property
     def plain(self) -> CorrectedSolution:
         """The solution without margins."""
-        return self.hold(self.make_target(0.0, 0.0), self.begin)
+        return self.hold(self.make_target(0.0, 0.0), self.facts.begin)
 
     @cached_property
     def bound_errors(self) -> Floats:
@@ -342,27 +361,29 @@ class Correction:
     def make_target(self, margin: float, held_out: float) -> RuleTarget:
         """Return the rules with margins in standard errors of the policy without any."""
         sizes, errors = np.zeros(self.dual.n_rules), margin * math.sqrt(1 + held_out)
-        if self.coverage is not None:
-            sizes = np.where(self.affected, self.coverage.find_margins(errors) / self.dual.form.scales, 0.0)
+        if self.facts.coverage is not None:
+            sizes = np.where(
+                self.facts.affected, self.facts.coverage.find_margins(errors) / self.dual.form.scales, 0.0
+            )
         elif margin:
-            sizes = np.minimum(errors * self.bound_errors, ROOM * self.room)
-            sizes[self.dual.n_rules - self.spared :] = 0.0
-            sizes[~self.exact] = 0.0  # a margin on an estimate that is mostly noise proves nothing
-        return RuleTarget(self.exact, self.trust, sizes)
+            sizes = np.minimum(errors * self.bound_errors, ROOM * self.facts.room)
+            sizes[self.dual.n_rules - self.facts.spared :] = 0.0
+            sizes[~self.facts.exact] = 0.0  # a margin on an estimate that is mostly noise proves nothing
+        return RuleTarget(self.facts.exact, self.facts.trust, sizes)
 
     def _solve(self, target: RuleTarget, begin: Floats) -> ObservedSolution:
-        if not self.affected.any():
+        if not self.facts.affected.any():
             return self._solve_as_predicted(target, begin)
-        return self.pose(target).solve(begin, rng=self.rng, callback=self.callback)
+        return self.pose(target, self.callback).solve(begin)
 
     @cached_property
     def stated(self) -> ShiftedRules:
         """The search for multipliers at which the rules hold without margins."""
         return self.pose(self.make_target(0.0, 0.0))
 
-    def pose(self, target: RuleTarget) -> ShiftedRules:
+    def pose(self, target: RuleTarget, callback: Callback | None = None) -> ShiftedRules:
         """Return the search for multipliers at which the rates satisfy a target."""
-        units, ratios = np.maximum(self.errors.observed, 1 / self.counts), self.ratios
+        units, ratios = np.maximum(self.facts.errors.observed, 1 / self.facts.counts), self.facts.ratios
         tolerance = np.full(self.dual.n_rules, self.tol)
         if ratios is not None:  # a ratio exceeds its level by the excess of N over D divided by D
             tolerance[ratios.chosen] *= RAREST
@@ -370,16 +391,18 @@ class Correction:
             self.dual,
             self.rates,
             target,
-            units=np.where(self.affected, units, 0.0),
+            units=np.where(self.facts.affected, units, 0.0),
             tolerance=tolerance,
-            room=self.room,
+            room=self.facts.room,
             denominators=None if ratios is None else ratios.predicted,
             tol=self.tol,
+            rng=self.rng,
+            callback=callback,
         )
 
     def _solve_as_predicted(self, target: RuleTarget, begin: Floats) -> ObservedSolution:
         """Solve with margins alone, which is convex."""
-        answer = self.run(self.dual.with_bounds(self.dual.form.bounds - target.margins), begin)
+        answer = self.facts.run(self.dual.with_bounds(self.dual.form.bounds - target.margins), begin)
         total = self.dual.tally(answer.multipliers)
         rates, conflict = self.rates.measure(self.dual, total), answer.status is Status.INFEASIBLE
         excess = target(rates)
@@ -399,7 +422,7 @@ class Correction:
         dual, rates = found.dual, found.rates
         multipliers, value, steps = found.multipliers, found.value, len(found.trace)
         if self.polish:  # a solver of the caller's has the last word
-            last = self.run(
+            last = self.facts.run(
                 dual.with_bounds(dual.form.bounds - (target(rates) - rates.predicted)), multipliers
             )
             multipliers, value, steps = last.multipliers, last.value, last.steps
@@ -409,7 +432,7 @@ class Correction:
 
     def conclude(self, found: CorrectedSolution) -> CorrectedSolution:
         """Return a solution with the status that its rates give it."""
-        missed = np.maximum(found.target.stated_excess(found.rates)[self.exact], 0.0)
+        missed = np.maximum(found.target.stated_excess(found.rates)[self.facts.exact], 0.0)
         status = Status.CONVERGED if missed.max(initial=0.0) <= self.tol else Status.MISSED
         norm = float(np.linalg.norm(missed))
         return replace(found, solution=replace(found.solution, status=status, gradient_mapping=norm))
@@ -439,13 +462,13 @@ class Correction:
         rules, covariance, draws = self._draw(found)
         observed = found.rates.observed[rules, None]
         chance = float((observed + draws <= self.tol).all(axis=0).mean())
-        hidden = self._refer_to(self.rows.observed - {LABEL, *self.evidence.known_groups})
-        paired = (hidden & self.affected & np.isfinite(self.room))[rules]
-        if self.coverage is not None:
-            misses = self.coverage.most + found.rates.observed * self.dual.form.scales
-            chance = float(self.coverage.chances(misses)[self.affected].prod())
+        hidden = self.facts.refer_to(self.facts.rows.observed - {LABEL, *self.facts.evidence.known_groups})
+        paired = (hidden & self.facts.affected & np.isfinite(self.facts.room))[rules]
+        if self.facts.coverage is not None:
+            misses = self.facts.coverage.most + found.rates.observed * self.dual.form.scales
+            chance = float(self.facts.coverage.chances(misses)[self.facts.affected].prod())
         elif paired.any():
-            center = np.where(paired, -self.room[rules], 0.0)[:, None]
+            center = np.where(paired, -self.facts.room[rules], 0.0)[:, None]
             gaps = (observed - center)[paired, 0]
             shrinkage = _draw_shrinkage(gaps, covariance[np.ix_(paired, paired)])
             kept = np.where(paired[:, None], 1 - shrinkage, 1.0)
@@ -465,7 +488,7 @@ class Correction:
 
         Rules are places, and draws have the shape (n_nearest, n_draws).
         """
-        spread, observed = self.errors.observed, found.rates.observed
+        spread, observed = self.facts.errors.observed, found.rates.observed
         distance = np.divide(-observed, spread, out=np.full(len(spread), np.inf), where=spread > 0)
         rules = np.argsort(distance, kind="stable")[:MOST_BINDING]
         rules = rules[np.isfinite(distance[rules])]

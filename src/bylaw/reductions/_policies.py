@@ -99,7 +99,7 @@ def sum_hashes(block: Block) -> TableSum:
 
 def hash_block(block: Block) -> Hashes:
     """Return one hash per row, (n_rows,). Blocks with many rows and features are cut into parts."""
-    n_features = len(block.columns) if block.cells is None else block.cells.layout.n_features
+    n_features = len(block.columns) if block.layout is None else block.layout.n_features
     if block.n_rows * n_features <= _TILE:
         return hash_features(block.features)
     width = max(_TILE // n_features, 1)
@@ -117,7 +117,7 @@ def make_corrected_policy(correction: Correction, found: CorrectedSolution) -> P
     if found.hard is None:
         units = wholes / form.scales
         prices = confirm_prices(correction, found, prices, units, find_shares(form))
-    policy = make_policy(correction.problem, found.dual, found.solution, tightened, fitted, prices)
+    policy = make_policy(correction.facts.problem, found.dual, found.solution, tightened, fitted, prices)
     return policy if found.hard is None else add_hard(policy, found.hard)
 
 
@@ -133,22 +133,22 @@ def describe_rates(correction: Correction, found: CorrectedSolution) -> FittedRa
     margins = np.maximum(found.target(found.rates) - found.rates.predicted - found.rates.error, 0.0)
     columns = (
         found.rates.observed * scales,
-        correction.errors.observed * scales,
-        correction.counts,
-        np.where(correction.exact, 1.0, correction.trust),
+        correction.facts.errors.observed * scales,
+        correction.facts.counts,
+        np.where(correction.facts.exact, 1.0, correction.facts.trust),
         margins * scales,
     )
     chance, rows = correction.estimate_chance(found)
     rules = zip(found.dual.form.names, *(column.tolist() for column in columns), strict=True)
     softness = correction.dual.beta / found.dual.beta
-    seen = bool(correction.affected.any())
+    seen = bool(correction.facts.affected.any())
     return FittedRates(tuple(FittedRate(*rule) for rule in rules), chance, rows, softness, seen)
 
 
 def list_missed(correction: Correction, found: CorrectedSolution) -> dict[str, float]:
     """Return the rules that enough rows show to be violated, and by how much, in their own units."""
     rules = describe_rates(correction, found).rules
-    missed = correction.exact & (found.rates.observed > correction.tol)
+    missed = correction.facts.exact & (found.rates.observed > correction.tol)
     return {rules[j].rule: rules[j].excess for j in np.flatnonzero(missed)}
 
 
@@ -169,6 +169,9 @@ def make_guarantee(dual: Dual, solution: Solution, norms: tuple[float, float] | 
     `norms` are E||C(x)|| and E||C(x)||^2, if they are known without a pass over the rows.
     """
     mean_norm, sigma2 = (dual.mean_norm, dual.sigma2) if norms is None else norms
+    # The least Lagrangian, -F(lambda), is at most the cost of a policy with slack s less s ||lambda||_1.
+    total = float(np.abs(solution.multipliers).sum())
+    most_slack = max(dual.highest_cost + solution.value, 0.0) / total if total else math.inf
     return Guarantee(
         gradient_mapping=solution.gradient_mapping,
         multiplier_norm=float(np.linalg.norm(solution.multipliers)),
@@ -179,17 +182,8 @@ def make_guarantee(dual: Dual, solution: Solution, norms: tuple[float, float] | 
         mean_norm=mean_norm,
         entropy=dual.form.action_space.entropy,
         rows=float(dual.n_rows),
-        most_slack=_bound_slack(dual, solution),
+        most_slack=most_slack,
     )
-
-
-def _bound_slack(dual: Dual, solution: Solution) -> float:
-    """Return a bound on the slack with which any policy satisfies all rules.
-
-    For a policy with slack s, the least Lagrangian, -F(lambda), is at most its cost less s ||lambda||_1.
-    """
-    total = float(np.abs(solution.multipliers).sum())
-    return max(dual.highest_cost + solution.value, 0.0) / total if total else math.inf
 
 
 # Shadow prices. At a bound of zero, opposite rules hold with equality and their multipliers cancel, as do
@@ -292,14 +286,14 @@ def confirm_prices(
     shares : array of shape (n_rules,)
         how far each rule moves with the level of its statement.
     """
-    if not correction.affected.any() or solved.solution.status is not Status.CONVERGED:
+    if not correction.facts.affected.any() or solved.solution.status is not Status.CONVERGED:
         return prices
-    dual, multipliers, ratios = correction.dual, solved.solution.multipliers, correction.ratios
+    dual, multipliers, ratios = correction.dual, solved.solution.multipliers, correction.facts.ratios
     places = np.array([rule.place for rule in dual.form.rules])
     errors = np.zeros(places.max() + 1)
-    np.maximum.at(errors, places, correction.errors.observed / units)
+    np.maximum.at(errors, places, correction.facts.errors.observed / units)
     steps = errors[places] * shares * units
-    is_ratio = np.zeros(len(places), bool) if ratios is None else ratios.chosen & correction.affected
+    is_ratio = np.zeros(len(places), bool) if ratios is None else ratios.chosen & correction.facts.affected
     confirmed, noise = prices.copy(), dual.loss_unit / math.sqrt(dual.n_rows)
     for place in np.unique(places):
         chosen = places == place
@@ -307,7 +301,7 @@ def confirm_prices(
         if promised <= noise and not (promised > 0 and is_ratio[chosen].any()):
             continue
         looser = dual.with_bounds(dual.form.bounds + np.where(chosen, steps, 0.0))
-        answer = replace(correction.pose(solved.target), dual=looser).solve(multipliers, rng=correction.rng)
+        answer = replace(correction.pose(solved.target), dual=looser).solve(multipliers)
         saving = correction.rates.measure_cost(solved.dual.tally(multipliers)) - answer.cost
         if not promised / 2 <= saving <= 2 * promised:
             confirmed[chosen] *= max(saving, NEGLIGIBLE * dual.loss_unit) / promised

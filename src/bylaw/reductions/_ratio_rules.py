@@ -21,12 +21,12 @@ from bylaw._base.typing import Floats
 from bylaw.language.expressions import Rate, Rule
 from bylaw.language.problem import Problem
 from bylaw.program.dual import Dual
-from bylaw.program.linear_form import Feature, LinearForm, compile_problem
+from bylaw.program.linear_form import Feature, compile_problem
 from bylaw.program.observed_rates import RateExcess
 from bylaw.rows.evidence import RowData
 
 if TYPE_CHECKING:
-    from bylaw.reductions._observe import CorrectedSolution, Correction
+    from bylaw.reductions._observe import CorrectedSolution, Correction, RuleFacts
 
 
 @dataclass(frozen=True)
@@ -38,22 +38,29 @@ class RatioRules:
     observed: sparse.csr_array  # (M, F' * A): the same as observed
 
     @classmethod
-    def find(cls, correction: Correction) -> RatioRules | None:
-        """Return the ratio rules of a correction, or None if it has none.
+    def find(cls, facts: RuleFacts) -> RatioRules | None:
+        """Return the ratio rules of a problem, or None if it has none.
 
         A rule whose opposite is a rule too is not one of them, because both cannot be tightened.
         """
-        form, observed = correction.dual.form, correction.rates
+        form, observed = facts.dual.form, facts.rates
         ratios = [is_ratio(found.excess) for found in form.rules]
-        chosen = np.array(ratios) & np.isinf(correction.room)
+        chosen = np.array(ratios) & np.isinf(facts.room)
         if not chosen.any():
             return None
-        doubled = _double(correction.problem, form, chosen)
+        # The problem with N <= 2 D in place of ratio rules, whose coefficients thus differ by D.
+        rules = [
+            Rule(Rate(tuple((atom, c if c > 0 else 2 * c) for atom, c in found.excess.terms)), "<=", Rate(()))
+            if is_chosen
+            else found.rule
+            for found, is_chosen in zip(form.rules, chosen, strict=True)
+        ]
+        doubled = facts.problem.with_rules(rules)
         parts = [
             couplings - _compile(doubled, rows, features, form.scales)
             for couplings, rows, features in (
-                (form.couplings, correction.evidence, form.feature_map.features),
-                (observed.couplings, correction.rows, observed.form.feature_map.features),
+                (form.couplings, facts.evidence, form.feature_map.features),
+                (observed.couplings, facts.rows, observed.form.feature_map.features),
             )
         ]
         return cls(chosen, *parts)
@@ -87,21 +94,6 @@ def is_ratio(excess: Rate) -> bool:
     """Return whether a rule is N - D <= 0 without a constant, where both are sums of probabilities."""
     signs = {coefficient > 0 for _, coefficient in excess.terms}
     return not excess.constant and excess.is_probability and len(signs) == 2
-
-
-def _double(problem: Problem, form: LinearForm, chosen: NDArray[np.bool_]) -> Problem:
-    """Return the problem with N <= 2 D in place of ratio rules, whose coefficients thus differ by D."""
-    return problem.with_rules(
-        [
-            _double_rule(found.excess) if is_ratio else found.rule
-            for found, is_ratio in zip(form.rules, chosen, strict=True)
-        ]
-    )
-
-
-def _double_rule(excess: Rate) -> Rule:
-    terms = tuple((atom, c if c > 0 else 2 * c) for atom, c in excess.terms)
-    return Rule(Rate(terms), "<=", Rate(()))
 
 
 def _compile(

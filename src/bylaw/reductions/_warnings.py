@@ -76,19 +76,19 @@ def warn_of_violations(form: LinearForm, solution: Solution, found: RuleExcesses
 def warn_of_observed_rates(correction: Correction, solved: CorrectedSolution, fitted: FittedRates) -> None:
     """Warn of rules that are violated as observed, and of rules that too few rows show."""
     violated = solved.rates.observed > correction.tol
-    if violated[correction.exact].any() and solved.hard is None:  # ties have a warning of their own
-        listed = _list_rules(fitted, violated & correction.exact)
+    if violated[correction.facts.exact].any() and solved.hard is None:  # ties have a warning of their own
+        listed = _list_rules(fitted, violated & correction.facts.exact)
         _warn(
             f"the observed rates of these rows do not satisfy every rule: {listed}. The scores predict too "
             "little of it: loosen the rule, merge small groups, or give better probabilities",
             ConvergenceWarning,
         )
-    few = correction.conditional & (correction.counts < FEW_ROWS)
-    coarse = find_coarse_rules(correction.dual.form.rules, correction.counts)
+    few = correction.facts.conditional & (correction.facts.counts < FEW_ROWS)
+    coarse = find_coarse_rules(correction.dual.form.rules, correction.facts.counts)
     few |= coarse
     if correction.rates.empty:  # cells that no row shows have a warning of their own
         few &= correction.rates.visible
-    if (named := few | (~correction.exact & violated)).any():
+    if (named := few | (~correction.facts.exact & violated)).any():
         _warn(
             f"too few rows show whether {int(named.sum())} of the rules hold on others, and predicted rates "
             f"count more there: {_list_rules(fitted, named, coarse)}. Merge small groups, loosen these "
@@ -100,7 +100,7 @@ def warn_of_observed_rates(correction: Correction, solved: CorrectedSolution, fi
             f"no row shows {cells}: rules about such rows hold as predicted by the probabilities, and it is "
             "unknown whether they hold as observed. Merge the group with another, or add rows"
         )
-    if correction.rows.observed and correction.dual.source is None:
+    if correction.facts.rows.observed and correction.dual.source is None:
         _warn_of_simple_policies(correction, solved)
 
 

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from bylaw._base.small_cells import choose_shown
 from bylaw._base.typing import Floats
-from bylaw._base.validation import MIN_CELL
+from bylaw._base.validation import MIN_CELL, choose_shown
 from bylaw.errors import BylawError
 from bylaw.language.expressions import LABEL, Atom, Conditions, Objective, Rate, Ratio, Rule, Worst
 from bylaw.language.families import Family

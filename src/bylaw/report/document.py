@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bylaw._base.files import write_text
-from bylaw._base.validation import MIN_CELL, check_fraction, check_margin, check_min_cell
-from bylaw._base.visible_text import make_visible
+from bylaw._base.validation import MIN_CELL, check_fraction, check_margin, check_min_cell, make_visible
 from bylaw.errors import OptionError
 from bylaw.fitting.frontier import Frontier
 from bylaw.fitting.solve import solve_without_rules

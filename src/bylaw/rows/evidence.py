@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bylaw._base.typing import Codes, Floats, Mask, Value
-from bylaw._base.validation import as_name, as_scalar
-from bylaw._base.visible_text import make_visible
+from bylaw._base.validation import as_name, as_scalar, make_visible
 from bylaw.errors import EvidenceError, OptionError, Remedy
 from bylaw.language.action_space import check_options
 from bylaw.language.expressions import DECISION, LABEL, Conditions, CostColumn, Groups, Source, shorten

@@ -66,11 +66,7 @@ class Margins:
         cells = dict(self.cells)
         for cell, sums in other.cells.items():
             cells[cell] = cells[cell] + sums if cell in cells else sums
-        if len(cells) > _MOST_CELLS:
-            raise EvidenceError(
-                f"{' x '.join(self.names)} has more than {_MOST_CELLS:,} combinations of values; is one of "
-                "these columns a number, or an id? Put its values into a few groups first"
-            )
+        check_cells(self.names, len(cells), _MOST_CELLS)
         return Margins(self.names, self.keys, cells)
 
     @property
@@ -128,6 +124,15 @@ class Margins:
         column = self.keys[name, value, label]
         inside = [s[:, column] for cell, s in self.cells.items() if all(cell[i] == v for i, v in places)]
         return np.sum(inside, axis=0) if inside else np.zeros(2)
+
+
+def check_cells(names: Sequence[str], n_cells: int, most: int) -> None:
+    """Raise if known groups have too many combinations of values."""
+    if n_cells > most:
+        raise EvidenceError(
+            f"{' x '.join(names)} has more than {most:,} combinations of values; is one of these columns a "
+            "number, or an id? Put its values into a few groups first"
+        )
 
 
 def list_events(rows: RowData) -> Iterator[tuple[Key, Conditions]]:

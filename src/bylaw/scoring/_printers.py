@@ -12,8 +12,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from bylaw._base.typing import Value
-from bylaw._base.validation import check_choice, check_text
-from bylaw._base.visible_text import make_visible
+from bylaw._base.validation import check_choice, check_text, make_visible
 from bylaw.errors import OptionError
 from bylaw.rows.evidence import REJECTED
 from bylaw.scoring._columns import get_column, is_complement

@@ -1,7 +1,7 @@
 """Solvers of the dual: each turns a `Dual` into a `Solution`."""
 
-from bylaw.solvers.base import Callback, Solver
-from bylaw.solvers.full_batch import FullBatch
+from bylaw.program.solution import Callback
+from bylaw.solvers.full_batch import FullBatch, Solver, resolve_beta
 from bylaw.solvers.linear_program import LinearProgram
 from bylaw.solvers.stochastic import ACSA, SGD, SGD3, Optimizer, Oracle, Stochastic, compute_theory_beta
 from bylaw.solvers.stochastic_newton import OPTIMIZERS, StochasticNewton
@@ -20,4 +20,5 @@ __all__ = [
     "Stochastic",
     "StochasticNewton",
     "compute_theory_beta",
+    "resolve_beta",
 ]

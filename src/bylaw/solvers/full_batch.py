@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,21 +19,56 @@ from scipy.linalg import get_lapack_funcs, solve_triangular
 from scipy.optimize import Bounds, minimize, nnls
 
 from bylaw._base.typing import Floats
-from bylaw.errors import EvidenceError, RuleError
-from bylaw.language.expressions import Rule
+from bylaw._base.validation import check_positive
+from bylaw.errors import EvidenceError, OptionError, RuleError
 from bylaw.program.blocks import Block
-from bylaw.program.dual import Dual, Hessian, Simplex, Tally, UnseenRows
-from bylaw.program.solution import Solution, Status, Step
-from bylaw.solvers.base import Callback, gradient_mapping
-from bylaw.solvers.separable import solve_separable
+from bylaw.program.dual import Dual, Hessian, Simplex, Tally, UnseenRows, gradient_mapping
+from bylaw.program.solution import Callback, Solution, Status, Step
+from bylaw.solvers.separable import LARGEST, solve_separable
 
 BETA_GROWTH = 6.0  # from one stage to the next
-LARGEST = 1e7  # in units of the loss: a larger multiplier means that rules conflict
 MANY_RULES = 500  # from which on quasi-Newton steps come before Newton steps
 OUTLINED = 1e-3  # precision of the last quasi-Newton step
-TRUSTED = 0.25  # share of the predicted decrease: with less, a step was too long
-ROUNDING = 1e-13  # relative precision of the dual's value
+ROUNDING = 1e-13  # relative precision of the dual's value, a sum over many rows
 _factor, _solve_factored = get_lapack_funcs(("potrf", "potrs"), dtype=np.float64)
+
+
+class Solver(Protocol):
+    """A callable that minimizes the dual over non-negative multipliers.
+
+    It stops at ||G_alpha(lambda)|| <= tol, where alpha is the unit of the loss, so that cents and dollars are
+    solved alike.
+    """
+
+    def auto_beta(self, dual: Dual) -> float:
+        """Return the inverse temperature that suits this solver on these rows."""
+        ...
+
+    def __call__(
+        self,
+        dual: Dual,
+        *,
+        tol: float,
+        start: Floats | None = None,
+        rng: np.random.Generator | None = None,
+        callback: Callback | None = None,
+    ) -> Solution: ...
+
+
+def resolve_beta(beta: float | str, rows: int, auto: Callable[[], float]) -> float:
+    """Return beta as a number; "auto" is computed by a function, and "paper" from the number of rows.
+
+    In the paper's experiments, it is 0.5 sqrt(T) log sqrt(T).
+    """
+    if beta == "auto":
+        return auto()
+    if isinstance(beta, str):
+        if beta != "paper":
+            raise OptionError(f"beta must be a positive number, 'auto' or 'paper', not {beta!r}")
+        if rows < 2:
+            raise OptionError(f"beta='paper' needs at least 2 rows, not {rows}")
+        return 0.5 * math.sqrt(rows) * math.log(math.sqrt(rows))
+    return check_positive(beta, "beta")
 
 
 @dataclass(frozen=True)
@@ -68,7 +104,7 @@ class FullBatch:
         rng: np.random.Generator | None = None,
         callback: Callback | None = None,
     ) -> Solution:
-        if dual.simplex is None:
+        if dual.simplex is None and not dual.form.action_space.exclusive:
             separable = solve_separable(dual, tol=tol, max_steps=self.max_steps, callback=callback)
             if separable is not None:
                 return separable
@@ -144,7 +180,7 @@ class FullBatch:
         self, dual: Dual, multipliers: Floats, tol: float, trace: list[Step], callback: Callback | None
     ) -> tuple[_State, Status]:
         """Take damped Newton steps until the gradient mapping is within the tolerance."""
-        state = _State.at(dual, multipliers, curvature=True)
+        state = _State.at(dual, multipliers)
         damping = math.nan
         for _ in range(self.max_steps):
             if state.norm <= tol:
@@ -155,14 +191,16 @@ class FullBatch:
             if state.multipliers.max() > LARGEST * max(dual.loss_unit, 1 / dual.beta):
                 conflict = dual.conflict(state.multipliers) > 0
                 return state, Status.INFEASIBLE if conflict else Status.STALLED
-            state = state.with_curvature(dual)
             if not math.isfinite(state.norm + state.hessian.trace):
                 raise EvidenceError(
                     "the rates and their squares must be finite numbers, but they overflow on these rows: "
                     "divide the costs, or the coefficients of the objective and the rules, by a large number"
                 )
             if math.isnan(damping):
-                damping = find_first_damping(state.hessian, dual.loss_unit)
+                # Begin with a small share of the mean curvature. If every row is decided, the curvature is
+                # zero but for rounding errors; then the damping makes a step as long as the gradient.
+                mean = state.hessian.trace / max(dual.n_rules, 1)
+                damping = 1e-3 * mean if mean > 1e-9 / dual.loss_unit else 1 / dual.loss_unit
             # Minimize the damped quadratic over lambda >= 0.
             trial = state.step(dual, damping)
             trace.append(Step(len(trace), dual.mass, dual.beta, trial.value, trial.norm))
@@ -170,7 +208,7 @@ class FullBatch:
                 callback(trace[-1])
             # If the quadratic predicted too much, increase the damping and shorten the step.
             ratio = state.compare_decrease(trial)
-            if ratio < TRUSTED:
+            if ratio < 0.25:
                 damping *= 8
                 trial = state.shorten(dual, trial)
                 ratio = state.compare_decrease(trial)
@@ -200,33 +238,17 @@ class _State:
     multipliers: Floats
     value: float
     gradient: Floats
-    curvature: Hessian | None
+    hessian: Hessian
     norm: float
     predicted_decrease: float = 0.0  # by the quadratic, for the step that led here
 
     @classmethod
-    def at(
-        cls, dual: Dual, multipliers: Floats, predicted_decrease: float = 0.0, *, curvature: bool
-    ) -> _State:
+    def at(cls, dual: Dual, multipliers: Floats, predicted_decrease: float = 0.0) -> _State:
         """Evaluate the dual in one pass."""
-        total = dual.tally(multipliers, curvature=curvature, rules_alone=True)
+        total = dual.tally(multipliers, curvature=True)
         value, gradient = dual.first_order(total, multipliers)
         norm = float(np.linalg.norm(gradient_mapping(multipliers, gradient, dual.loss_unit, dual.simplex)))
-        hessian = dual.second_order(total) if curvature else None
-        return cls(multipliers, value, gradient, hessian, norm, predicted_decrease)
-
-    @property
-    def hessian(self) -> Hessian:
-        assert self.curvature is not None
-        return self.curvature
-
-    def with_curvature(self, dual: Dual) -> _State:
-        """Return the same state with curvature."""
-        if self.curvature is not None:
-            return self
-        return replace(
-            self, curvature=dual.second_order(dual.tally(self.multipliers, curvature=True, rules_alone=True))
-        )
+        return cls(multipliers, value, gradient, dual.second_order(total), norm, predicted_decrease)
 
     def step(self, dual: Dual, damping: float) -> _State:
         """Evaluate the dual at the minimum of the damped quadratic."""
@@ -237,13 +259,10 @@ class _State:
         point = minimize_quadratic(model, model @ self.multipliers - self.gradient, guess, dual.simplex)
         move = point - self.multipliers
         predicted_decrease = -float(self.gradient @ move + move @ (self.hessian @ move) / 2)
-        return _State.at(dual, point, predicted_decrease, curvature=True)
+        return _State.at(dual, point, predicted_decrease)
 
     def shorten(self, dual: Dual, trial: _State) -> _State:
-        """Return a point on the way to a trial that went too far, by secants of the slope.
-
-        This takes at most six passes without curvature.
-        """
+        """Return a point on the way to a trial that went too far, by at most six secants of the slope."""
         way = trial.multipliers - self.multipliers
         slope, bend = float(self.gradient @ way), float(way @ (self.hessian @ way))
         low, high, best = (0.0, slope), (1.0, float(trial.gradient @ way)), trial
@@ -253,7 +272,7 @@ class _State:
             share = (low[0] * high[1] - high[0] * low[1]) / (high[1] - low[1])
             share = min(max(share, 0.9 * low[0] + 0.1 * high[0]), (low[0] + high[0]) / 2)
             predicted = -share * (slope + share * bend / 2)
-            there = _State.at(dual, self.multipliers + share * way, predicted, curvature=False)
+            there = _State.at(dual, self.multipliers + share * way, predicted)
             end = share, float(there.gradient @ way)
             low, high = (end, high) if end[1] < 0 else (low, end)
             best = min(best, there, key=lambda state: state.value)
@@ -262,7 +281,6 @@ class _State:
         return best
 
     def make_solution(self, status: Status, trace: list[Step]) -> Solution:
-        """Return the state as a solution."""
         return Solution(self.multipliers, status, self.norm, self.value, len(trace), tuple(trace))
 
     def is_rounding(self, trial: _State) -> bool:
@@ -287,20 +305,10 @@ def take_newton_step(dual: Dual, multipliers: Floats, total: Tally) -> Floats:
     _, gradient = dual.first_order(total, multipliers)
     hessian = dual.second_order(total)
     # Without any curvature, because every row is decided, a step is as long as the gradient.
-    damping = 1e-8 * hessian.trace / hessian.n_rules or 1 / dual.loss_unit
+    damping = 1e-8 * hessian.trace / dual.n_rules or 1 / dual.loss_unit
     model = replace(hessian, ridge=hessian.ridge + damping)
     guess = (multipliers > 0) | (gradient < 0)
     return minimize_quadratic(model, model @ multipliers - gradient, guess)
-
-
-def find_first_damping(hessian: Hessian, loss_unit: float) -> float:
-    """Return a small share of the mean curvature.
-
-    If every row is decided, the curvature is zero but for rounding errors. Then the damping makes a step as
-    long as the gradient.
-    """
-    curvature = hessian.trace / max(hessian.n_rules, 1)
-    return 1e-3 * curvature if curvature > 1e-9 / loss_unit else 1 / loss_unit
 
 
 def _proves_conflict(dual: Dual, multipliers: Floats) -> bool:
@@ -373,7 +381,7 @@ def _list_stages(dual: Dual, rng: np.random.Generator | None) -> Generator[tuple
             sample = take(rows, min(beta, dual.beta))
             noise = 0.1 * min(rows, n_rows) ** -0.5
             ridge = noise / dual.loss_unit if rows < n_rows else 0.0
-            yield sample.with_ridge(ridge), min(noise, OUTLINED)
+            yield sample.with_beta(sample.beta, ridge), min(noise, OUTLINED)
             beta, rows = beta * BETA_GROWTH, rows * 8
 
 
@@ -382,20 +390,20 @@ def _open_samples(dual: Dual, rng: np.random.Generator | None) -> Iterator[Calla
     """Lend a function that returns a dual on a sample of so many rows, with a beta."""
     if isinstance(dual.source, UnseenRows):
         with dual.source.sampling() as take:
-            yield lambda rows, beta: dual.with_sample(take(rows)).with_beta(beta)
+            yield lambda rows, beta: dual.with_rows((), take(rows)).with_beta(beta)
         return
     blocks = list(dual.blocks)
     if rng is not None:
         blocks = [blocks[i] for i in rng.permutation(len(blocks))]
-    yield lambda rows, beta: dual.sample(sample_blocks(blocks, rows), beta)
-
-
-def sample_blocks(blocks: list[Block], rows: int) -> list[Block]:
-    """Return the first blocks, or rows spread evenly over the first if that is enough."""
     width = blocks[0].n_rows
-    if rows >= width:
+
+    def choose(rows: int) -> list[Block]:
+        """Return the first blocks, or rows spread evenly over the first if that is enough."""
+        if rows < width:
+            return [blocks[0].rows(slice(None, None, -(-width // rows)))]
         return blocks[: -(-rows // width)]
-    return [blocks[0].rows(slice(None, None, -(-width // rows)))]
+
+    yield lambda rows, beta: dual.sample(choose(rows), beta)
 
 
 @dataclass(frozen=True)
@@ -430,7 +438,12 @@ class WarmFullBatch(FullBatch):
         rng: np.random.Generator | None = None,
         callback: Callback | None = None,
     ) -> Solution:
-        names = [_name_rule(expanded.rule) for expanded in dual.form.rules] if dual.simplex is None else []
+        names = list[str]()  # without levels
+        for expanded in dual.form.rules if dual.simplex is None else ():
+            try:
+                names.append(expanded.rule.template)
+            except RuleError:  # it has several numbers
+                names.append(str(expanded.rule))
         if start is None and any(name in self.prices for name in names):
             start = np.array([self.prices.get(name, 0.0) for name in names]) * dual.form.scales
         solution = super().__call__(dual, tol=tol, start=start, rng=rng, callback=callback)
@@ -438,11 +451,3 @@ class WarmFullBatch(FullBatch):
             prices = dual.form.prices(solution.multipliers)
             self.prices.update(zip(names, prices.tolist(), strict=True))
         return solution
-
-
-def _name_rule(rule: Rule) -> str:
-    """Return the text of a rule without its level."""
-    try:
-        return rule.template
-    except RuleError:  # it has several numbers
-        return str(rule)

@@ -10,22 +10,12 @@ from scipy.optimize import linprog
 
 from bylaw._base.typing import Floats
 from bylaw.program.dual import Dual
-from bylaw.program.solution import ExactOptimum, Solution
-from bylaw.solvers.base import Callback
+from bylaw.program.solution import Callback, ExactOptimum, Solution
 from bylaw.solvers.full_batch import FullBatch
 
 
-@dataclass(frozen=True)
-class ExactPolicy:
-    """The optimum of the linear program on the rows of a dual."""
-
-    cost: float
-    multipliers: Floats  # (M,)
-    probabilities: Floats  # (n_actions, n_rows), in the order of the dual's blocks
-
-
-def exact_policy(dual: Dual) -> ExactPolicy | None:
-    """Minimise the cost over every policy on these rows; None if no policy satisfies the rules.
+def exact_policy(dual: Dual) -> ExactOptimum | None:
+    """Minimize the cost over all policies on these rows; return None if no policy satisfies the rules.
 
     Raises ArithmeticError where HiGHS gives up.
     """
@@ -53,7 +43,7 @@ def exact_policy(dual: Dual) -> ExactPolicy | None:
         raise ArithmeticError(f"HiGHS gave up on the linear program: {answer.message}")
     multipliers = np.maximum(-answer.ineqlin.marginals, 0.0) if dual.n_rules else np.zeros(0)
     cost = answer.fun * dual.loss_unit + form.base_constant
-    return ExactPolicy(cost, multipliers * dual.loss_unit, answer.x.reshape(n_actions, n_rows))
+    return ExactOptimum(cost, multipliers * dual.loss_unit, answer.x.reshape(n_actions, n_rows))
 
 
 @dataclass(frozen=True)
@@ -85,4 +75,4 @@ class LinearProgram:
         if exact is None:  # the full batch solver finds the proof of the conflict
             return FullBatch()(dual, tol=tol, start=start, rng=rng, callback=callback)
         polished = FullBatch()(dual, tol=tol, start=exact.multipliers, rng=rng, callback=callback)
-        return replace(polished, exact=ExactOptimum(exact.cost, exact.multipliers))
+        return replace(polished, exact=exact._replace(probabilities=None))

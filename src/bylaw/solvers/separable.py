@@ -9,7 +9,7 @@ near the threshold are evaluated again: the root is a smoothed quantile.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -19,35 +19,29 @@ from scipy import sparse
 
 from bylaw._base.numeric import NEGLIGIBLE
 from bylaw._base.typing import Floats
-from bylaw.program.dual import Dual
+from bylaw.program.dual import Dual, gradient_mapping
 from bylaw.program.linear_form import LinearForm
 from bylaw.program.observed_rates import ObservedRates, RateExcess, Target
-from bylaw.program.solution import Solution, Status, Step
-from bylaw.solvers.base import Callback, gradient_mapping
+from bylaw.program.solution import Callback, Solution, Status, Step
 
-SAMPLE_ITEMS = 2**17  # items of the sample that brackets the roots before all rows are used
-TILE_BYTES = 2**18  # losses that are computed at a time, so that they stay in the processor's cache
 LARGEST = 1e7  # in units of the loss: a larger multiplier means that rules conflict
 SMALLEST = 1e-7  # in units of the loss: the first guess of a root that is zero on the sample
 PRICED = 1e-6  # in units of the loss: a smaller multiplier of an observed rule counts as zero
+SAMPLE_ITEMS = 2**17  # items of the sample that brackets the roots before all rows are used
+TILE_BYTES = 2**18  # losses that are computed at a time, so that they stay in the processor's cache
 WIDER = 8.0  # factor by which a bracket without the root is widened
 OFF = 1.2  # factor by which the root of the sample may be off
 
 
 def find_separate_rules(form: LinearForm, *others: sparse.csr_array) -> NDArray[np.int64] | None:
-    """Return the rule of each label, (A,), or None if decisions are not sets or a label has several rules."""
-    if form.action_space.exclusive:
-        return None
-    return find_rules(form.base.shape[1], form.couplings, *others)
-
-
-def find_rules(n_actions: int, *couplings: sparse.csr_array) -> NDArray[np.int64] | None:
     """Return the rule that touches the inclusion of each label, (A,), or M for labels without a rule.
 
-    The couplings are those of the same M rules on several kinds of features. Return None if a label has
-    several rules.
+    `others` are couplings of the same M rules on other kinds of features. Return None if decisions are not
+    sets, or if a label has several rules.
     """
-    n_rules = len(couplings[0].indptr) - 1
+    if form.action_space.exclusive:
+        return None
+    n_rules, n_actions, couplings = len(form.bounds), form.base.shape[1], (form.couplings, *others)
     rules = np.concatenate([np.repeat(np.arange(n_rules), np.diff(part.indptr)) for part in couplings])
     labels = np.concatenate([part.indices % n_actions for part in couplings])
     rule_of_label = np.full(n_actions, n_rules)
@@ -59,7 +53,6 @@ class ItemSums(NamedTuple):
     """Sums over all items at some multipliers, times the weights of their rows."""
 
     potential: float
-    loss: float  # of included items
     costs: Floats  # (M,): of included items, for each rule
     observed: Floats  # (M,): the same with observed features
     curvature: Floats  # (M,): second derivatives of the potential
@@ -87,9 +80,15 @@ class NearItems:
         sure = -NEGLIGIBLE / self.beta  # a margin beyond which the decision is certain
         margins = [self._measure_margins(end) for end in (low, high)]
         least, most = np.minimum(*margins), np.maximum(*margins)
-        far = self.far + self._take(np.flatnonzero(most <= -sure))._add()
+        included, near = most <= -sure, (most > -sure) & (least < sure)
         return replace(
-            self._take(np.flatnonzero((most > -sure) & (least < sure))), low=low, high=high, far=far
+            self,
+            low=low,
+            high=high,
+            far=self.far + np.array([self._add_by_rule(row * included) for row in self.columns]),
+            columns=self.columns[:, near],
+            weights=None if self.weights is None else self.weights[near],
+            rules=self.rules[near],
         )
 
     def sum(self, multipliers: Floats) -> ItemSums:
@@ -100,79 +99,69 @@ class NearItems:
         soft = np.maximum(scores, 0.0) + np.log1p(tails)
         potential = float(soft.sum() if self.weights is None else self.weights @ soft) / self.beta
         potential -= float(self.far[0].sum() + np.append(multipliers, 0.0) @ self.far[1])
-        losses, costs, observed = self.far + self._add(chances)
+        costs, observed = (
+            (far + self._add_by_rule(row * chances))[:-1]
+            for far, row in zip(self.far[1:], self.columns[1:], strict=True)
+        )
         bends = self.columns[1] ** 2 * tails / (1.0 + tails) ** 2
-        curvature, m = self.beta * self._add_by_rule(bends), len(multipliers)
-        return ItemSums(potential, float(losses.sum()), costs[:m], observed[:m], curvature[:m])
+        return ItemSums(potential, costs, observed, self.beta * self._add_by_rule(bends)[:-1])
 
     def _measure_margins(self, multipliers: Floats) -> Floats:
         """Return losses plus priced costs, (n_near,), of which the score is the negative."""
         return self.columns[0] + np.append(multipliers, 0.0)[self.rules] * self.columns[1]
 
-    def _add(self, factors: Floats | None = None) -> Floats:
-        """Return sums of losses, costs and observed costs by rule, (3, M + 1), times factors (n_near,)."""
-        return np.array(
-            [self._add_by_rule(row if factors is None else row * factors) for row in self.columns]
-        )
-
     def _add_by_rule(self, values: Floats) -> Floats:
         weighted = values if self.weights is None else values * self.weights
         return np.bincount(self.rules, weighted, minlength=len(self.low) + 1).astype(np.float64)
 
-    def _take(self, items: NDArray[np.integer]) -> NearItems:
-        weights = None if self.weights is None else self.weights[items]
-        return replace(self, columns=self.columns[:, items], weights=weights, rules=self.rules[items])
 
-
-class LabelItems:
-    """The items of a dual over sets with separable rules.
+def screen_items(
+    dual: Dual,
+    rules: NDArray[np.int64],
+    low: Floats,
+    high: Floats,
+    observed: sparse.csr_array | None = None,
+) -> NearItems:
+    """Return the items that are not decided alike at all multipliers from `low` to `high`, (M,) each.
 
     Parameters
     ----------
     dual : Dual
+        over sets with separable rules.
     rules : array of shape (n_labels,)
-        the rule of each label, as `find_rules` returns them.
+        the rule of each label, as `find_separate_rules` returns them.
+    low, high : array of shape (n_rules,)
     observed : sparse array of shape (n_rules, n_observed_features * n_labels), optional
         the coefficients of the rules on observed features.
     """
-
-    def __init__(
-        self, dual: Dual, rules: NDArray[np.int64], observed: sparse.csr_array | None = None
-    ) -> None:
-        self.dual, self.rules = dual, rules
-        self.base = sparse.csr_array(dual.form.base.T)
-        self.couplings = _unfold(dual.form.couplings, dual.form.base.shape)
-        columns = dual.blocks[0].observed
-        self.observed = None
-        if observed is not None and columns is not None:
-            self.observed = _unfold(observed, (len(columns), len(rules)))
-
-    def screen(self, low: Floats, high: Floats) -> NearItems:
-        """Return the items that are not decided alike at all multipliers from `low` to `high`, (M,) each."""
-        parts = [tile.narrow(low, high) for tile in self._list_tiles(low, high)]
-        return replace(
-            parts[0],
-            far=sum(near.far for near in parts),
-            columns=np.concatenate([near.columns for near in parts], axis=1),
-            weights=None if parts[0].weights is None else np.concatenate([near.weights for near in parts]),  # type: ignore[arg-type]
-            rules=np.concatenate([near.rules for near in parts]),
-        )
-
-    def _list_tiles(self, low: Floats, high: Floats) -> Iterator[NearItems]:
-        """Yield all items, some rows at a time."""
-        n_labels, nothing = len(self.rules), np.zeros((3, len(low) + 1))
-        width = max(TILE_BYTES // (8 * n_labels), 64)
-        for block in self.dual.blocks:
-            for first in range(0, block.features.shape[1], width):
-                rows = slice(first, first + width)
-                features = np.ascontiguousarray(block.features[:, rows])
-                costs = observed = self.couplings @ features
-                if self.observed is not None and block.observed is not None:
-                    observed = self.observed @ np.ascontiguousarray(block.observed[:, rows])
-                columns = np.array([part.ravel() for part in (self.base @ features, costs, observed)])
-                weights = None if block.weights is None else np.tile(block.weights[rows], n_labels)
-                rules = np.repeat(self.rules, features.shape[1])
-                yield NearItems(self.dual.beta, self.dual.mass, low, high, nothing, columns, weights, rules)
+    form, n_labels, parts = dual.form, len(rules), list[NearItems]()
+    base, couplings = sparse.csr_array(form.base.T), _unfold(form.couplings, form.base.shape)
+    nothing = np.zeros((3, len(low) + 1))
+    width = max(TILE_BYTES // (8 * n_labels), 64)
+    for block in dual.blocks:
+        features, seen = block.features, None if observed is None else block.observed
+        observed_costs = None
+        if observed is not None and seen is not None:
+            observed_costs = _unfold(observed, (len(seen), n_labels))
+        for first in range(0, block.n_rows, width):
+            tile = slice(first, first + width)
+            part = np.ascontiguousarray(features[:, tile])
+            costs = paid = couplings @ part
+            if observed_costs is not None and seen is not None:
+                paid = observed_costs @ np.ascontiguousarray(seen[:, tile])
+            columns = np.array([values.ravel() for values in (base @ part, costs, paid)])
+            weights = None if block.weights is None else np.tile(block.weights[tile], n_labels)
+            places = np.repeat(rules, part.shape[1])
+            items = NearItems(dual.beta, dual.mass, low, high, nothing, columns, weights, places)
+            parts.append(items.narrow(low, high))
+    weights = [near.weights for near in parts if near.weights is not None]
+    return replace(
+        parts[0],
+        far=np.sum([near.far for near in parts], axis=0),
+        columns=np.concatenate([near.columns for near in parts], axis=1),
+        weights=np.concatenate(weights) if weights else None,
+        rules=np.concatenate([near.rules for near in parts]),
+    )
 
 
 def _unfold(couplings: sparse.csr_array, shape: tuple[int, int]) -> sparse.csr_array:
@@ -194,12 +183,18 @@ def solve_separable(
         return None
     search = _RootSearch(dual, tol, max_steps, callback)
     sample, zeros = sample_evenly(dual, len(rules)), np.zeros(dual.n_rules)
-    near = search.bracket(LabelItems(sample, rules), zeros, zeros + LARGEST * search.unit)
+    near = search.bracket(sample, rules, zeros, zeros + LARGEST * search.unit)
     if near is not None and sample is not dual:
         guess = search.find(near, 0.02)
         high = np.maximum(OFF * guess, SMALLEST * search.unit)
-        near = search.bracket(LabelItems(dual, rules), guess / OFF, high)
-    return None if near is None else search.conclude(search.find(near, 4 * np.finfo(float).eps))
+        near = search.bracket(dual, rules, guess / OFF, high)
+    if near is None:
+        return None
+    multipliers = search.find(near, 4 * np.finfo(float).eps)
+    *_, value, norm = search.trace[-1]
+    if norm > tol:
+        return None
+    return Solution(multipliers, Status.CONVERGED, norm, value, len(search.trace), tuple(search.trace))
 
 
 def sample_evenly(dual: Dual, n_labels: int) -> Dual:
@@ -218,14 +213,14 @@ class _RootSearch:
         self.unit = max(dual.loss_unit, 1 / dual.beta)
         self.trace: list[Step] = []
 
-    def bracket(self, items: LabelItems, low: Floats, high: Floats) -> NearItems | None:
+    def bracket(self, dual: Dual, rules: NDArray[np.int64], low: Floats, high: Floats) -> NearItems | None:
         """Return the items near the threshold in a range that has the roots, or None if there are none.
 
         The root of a derivative that is positive everywhere is zero.
         """
         most = LARGEST * self.unit
         for _ in range(4):
-            near = items.screen(low, high)
+            near = screen_items(dual, rules, low, high)
             below, above = self._evaluate(near, low)[0] >= 0, self._evaluate(near, high)[0] < 0
             if not (below & (low > 0) | above).any():
                 return near.narrow(low, np.where(below, low, high))
@@ -259,13 +254,6 @@ class _RootSearch:
         """Return the geometric mean, with a small number in place of zero."""
         floor = np.where(low > 0, low, np.minimum(SMALLEST * self.unit, high / 4))
         return np.sqrt(floor) * np.sqrt(high)
-
-    def conclude(self, multipliers: Floats) -> Solution | None:
-        """Return the solution of the last step, or None if it is not precise enough."""
-        *_, value, norm = self.trace[-1]
-        if norm > self.tol:
-            return None
-        return Solution(multipliers, Status.CONVERGED, norm, value, len(self.trace), tuple(self.trace))
 
     def _evaluate(self, near: NearItems, point: Floats) -> tuple[Floats, Floats]:
         """Return first and second derivatives in each multiplier, (M,) each."""
@@ -324,13 +312,14 @@ def _measure_items(dual: Dual, rates: ObservedRates) -> Callable[[Floats, Floats
     rules = find_separate_rules(dual.form, rates.couplings) if dual.source is None else None
     if rules is None:
         return lambda multipliers, low, high: rates.measure(dual, dual.tally(multipliers))
-    items, near = LabelItems(dual, rules, rates.couplings), None
+    near: NearItems | None = None
 
     def measure(multipliers: Floats, low: Floats, high: Floats) -> RateExcess:
         nonlocal near
         if near is None or not near.covers(multipliers):
             ahead = np.where(np.isinf(high), WIDER**3 * multipliers, high)
-            near = items.screen(np.minimum(low, multipliers), np.maximum(ahead, multipliers))
+            ends = np.minimum(low, multipliers), np.maximum(ahead, multipliers)
+            near = screen_items(dual, rules, *ends, rates.couplings)
         elif np.isfinite(high).all():
             near = near.narrow(low, high)
         sums, bounds = near.sum(multipliers), dual.form.bounds

@@ -17,9 +17,8 @@ from bylaw._base.typing import Floats
 from bylaw._base.validation import check_positive
 from bylaw.errors import BylawError, OptionError, Remedy, install_extra
 from bylaw.program.blocks import Block
-from bylaw.program.dual import Dual
-from bylaw.program.solution import Solution, Status, Step
-from bylaw.solvers.base import Callback, gradient_mapping
+from bylaw.program.dual import Dual, gradient_mapping
+from bylaw.program.solution import Callback, Solution, Status, Step
 
 CHUNK_ROWS = 65_536  # rows that are sampled at a time, between two reports
 
@@ -42,15 +41,24 @@ class SampledRows(NamedTuple):
         return cls(features, weights, problem, dual)
 
 
-class OptimizerState(Protocol):
+class OptimizerState(ABC):
     """The state of an optimizer that takes one step per row and can be stopped after any row."""
 
+    steps: int
+
     @property
-    def answer(self) -> Floats: ...
-    @property
-    def steps(self) -> int: ...
-    def advance(self, rows: SampledRows) -> None: ...
-    def state(self) -> dict[str, Any]: ...
+    @abstractmethod
+    def answer(self) -> Floats:
+        """The multipliers so far, (M,)."""
+
+    @abstractmethod
+    def advance(self, rows: SampledRows) -> None:
+        """Take one step per row, in order."""
+
+    def state(self) -> dict[str, Any]:
+        """Return the state as plain values, for JSON."""
+        known = vars(self).items()
+        return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in known}
 
 
 class Optimizer(Protocol):
@@ -128,8 +136,8 @@ def load_kernels() -> Any:
 
 
 @dataclass
-class DescentState:
-    """The state of SGD."""
+class DescentState(OptimizerState):
+    """The state of SGD; its answer is the mean of all points."""
 
     size: float
     point: Floats
@@ -138,24 +146,13 @@ class DescentState:
 
     @property
     def answer(self) -> Floats:
-        """The mean of all points."""
         return self.average
 
     def advance(self, rows: SampledRows) -> None:
-        """Take one step per row, in order."""
         load_kernels().descend(
             rows.features, rows.weights, rows.problem, self.steps, self.size, self.point, self.average
         )
         self.steps += len(rows.weights)
-
-    def state(self) -> dict[str, Any]:
-        """Return the state as plain values, for JSON."""
-        return {
-            "size": self.size,
-            "steps": self.steps,
-            "point": self.point.tolist(),
-            "average": self.average.tolist(),
-        }
 
 
 class RowOptimizer(ABC):
@@ -217,8 +214,8 @@ class Plan:
 
 
 @dataclass
-class AcceleratedState:
-    """The state of AC-SA, from which it continues bit for bit."""
+class AcceleratedState(OptimizerState):
+    """The state of AC-SA, from which it continues bit for bit; its answer is the averaged point."""
 
     plan: Plan
     point: Floats  # lambda_t
@@ -233,13 +230,11 @@ class AcceleratedState:
         return cls(plan, start.copy(), start.copy(), centers=[start.copy()])
 
     @property
-    def steps(self) -> int:
-        """The steps so far."""
+    def steps(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.stage * self.plan.length + self.taken
 
     @property
     def answer(self) -> Floats:
-        """The averaged point."""
         return self.average
 
     def advance(self, rows: SampledRows) -> None:
@@ -247,45 +242,59 @@ class AcceleratedState:
         first = 0
         while first < len(rows.weights) and self.steps < self.plan.steps:
             count = min(len(rows.weights) - first, self.plan.length - self.taken)
-            self._run(rows, slice(first, first + count))
+            part, mus = slice(first, first + count), np.array(self.plan.mus[: self.stage + 1])
+            load_kernels().accelerate(
+                rows.features[part], rows.weights[part], rows.problem, self.taken, self.plan.smoothness,
+                mus[-1], mus.sum(), mus @ np.array(self.centers), self.point, self.average,
+            )  # fmt: skip
+            self.taken += count
             first += count
-
-    def _run(self, rows: SampledRows, part: slice) -> None:
-        mus = np.array(self.plan.mus[: self.stage + 1])
-        anchor = mus @ np.array(self.centers)
-        load_kernels().accelerate(
-            rows.features[part], rows.weights[part], rows.problem, self.taken, self.plan.smoothness,
-            mus[-1], mus.sum(), anchor, self.point, self.average,
-        )  # fmt: skip
-        self.taken += part.stop - part.start
-        if self.taken == self.plan.length and self.stage + 1 < len(self.plan.mus):
-            self.stage, self.taken = self.stage + 1, 0
-            self.point = self.average.copy()
-            self.centers.append(self.average.copy())
+            # The answer of a stage is the start and one more center of the next.
+            if self.taken == self.plan.length and self.stage + 1 < len(self.plan.mus):
+                self.stage, self.taken = self.stage + 1, 0
+                self.point = self.average.copy()
+                self.centers.append(self.average.copy())
 
     def state(self) -> dict[str, Any]:
-        """Return the state as plain values, for JSON."""
-        return {
-            "mus": list(self.plan.mus),
-            "length": self.plan.length,
-            "smoothness": self.plan.smoothness,
-            "stage": self.stage,
-            "taken": self.taken,
-            "point": self.point.tolist(),
-            "average": self.average.tolist(),
-            "centres": [center.tolist() for center in self.centers],
-        }
+        state = super().state()
+        plan, centers = state.pop("plan"), state.pop("centers")
+        return {**vars(plan), **state, "centres": [center.tolist() for center in centers]}
 
 
 @dataclass(frozen=True)
-class StagedOptimizer(RowOptimizer):
-    """An optimizer that is a plan of AC-SA stages. mu defaults to 2 sigma^2 / beta."""
+class SGD3(RowOptimizer):
+    """The paper's algorithm: stages of AC-SA that make the gradient mapping small.
+
+    There are J = floor(log2(L / mu)) stages with T / J steps each; mu doubles from stage to stage, and every
+    answer becomes one more center of regularization. mu defaults to 2 sigma^2 / beta.
+    """
 
     mu: float | None = None
 
-    @abstractmethod
     def plan(self, sigma2: float, smoothness: float, steps: int) -> Plan:
         """Return the stages for these constants and this many steps."""
+        mu = self._choose_mu(sigma2, smoothness)
+        stages = math.floor(math.log2(smoothness / mu) + 1e-9)  # the logarithm of a power of two is inexact
+        if stages < 1:
+            raise OptionError(
+                f"sgd3 needs L >= 2 mu, but L = {smoothness:.3g} and mu = {mu:.3g}: raise beta "
+                "(the default grows with the number of rows) or lower mu",
+                Remedy("choose_solver", "full_batch"),
+            )
+        needed = 4 * math.sqrt(smoothness / mu) * stages
+        if steps <= needed:
+            raise OptionError(
+                f"sgd3 needs more than {math.floor(needed)} steps at beta = {smoothness / (2 * sigma2):.4g} "
+                f"and has {steps}: give it {math.floor(needed / steps) + 1} times as many rows or passes, "
+                "or a smaller beta"
+            )
+        return Plan(tuple(mu * 2.0**j for j in range(stages)), steps // stages, 2 * (smoothness + mu))
+
+    def _choose_mu(self, sigma2: float, smoothness: float) -> float:
+        """Return mu, by default 2 sigma^2 / beta, where L = 2 beta sigma^2."""
+        if not smoothness > 0:
+            raise OptionError("no rule depends on the decisions of these rows: sigma^2 is zero")
+        return 4 * sigma2**2 / smoothness if self.mu is None else check_positive(self.mu, "mu")
 
     def begin(self, sigma2: float, smoothness: float, steps: int, start: Floats) -> AcceleratedState:
         """Return the state before the first step."""
@@ -309,49 +318,15 @@ class StagedOptimizer(RowOptimizer):
             state.fail("a walk over multipliers >= 0")
         return resumed
 
-    def _mu(self, sigma2: float, smoothness: float) -> float:
-        """Return 2 sigma^2 / beta, where L = 2 beta sigma^2."""
-        if not smoothness > 0:
-            raise OptionError("no rule depends on the decisions of these rows: sigma^2 is zero")
-        return 4 * sigma2**2 / smoothness if self.mu is None else check_positive(self.mu, "mu")
-
 
 @dataclass(frozen=True)
-class ACSA(StagedOptimizer):
+class ACSA(SGD3):
     """One run of AC-SA, with a pull of mu/2 squared distance to the start: the first stage of SGD3."""
 
     def plan(self, sigma2: float, smoothness: float, steps: int) -> Plan:
         """Return one stage of all steps."""
-        mu = self._mu(sigma2, smoothness)
+        mu = self._choose_mu(sigma2, smoothness)
         return Plan((mu,), steps, 2 * (smoothness + mu))
-
-
-@dataclass(frozen=True)
-class SGD3(StagedOptimizer):
-    """The paper's algorithm: stages of AC-SA that make the gradient mapping small.
-
-    There are J = floor(log2(L / mu)) stages with T / J steps each; mu doubles from stage to stage, and every
-    answer becomes one more center of regularization.
-    """
-
-    def plan(self, sigma2: float, smoothness: float, steps: int) -> Plan:
-        """Return the J stages."""
-        mu = self._mu(sigma2, smoothness)
-        stages = math.floor(math.log2(smoothness / mu) + 1e-9)  # the logarithm of a power of two is inexact
-        if stages < 1:
-            raise OptionError(
-                f"sgd3 needs L >= 2 mu, but L = {smoothness:.3g} and mu = {mu:.3g}: raise beta "
-                "(the default grows with the number of rows) or lower mu",
-                Remedy("choose_solver", "full_batch"),
-            )
-        needed = 4 * math.sqrt(smoothness / mu) * stages
-        if steps <= needed:
-            raise OptionError(
-                f"sgd3 needs more than {math.floor(needed)} steps at beta = {smoothness / (2 * sigma2):.4g} "
-                f"and has {steps}: give it {math.floor(needed / steps) + 1} times as many rows or passes, "
-                "or a smaller beta"
-            )
-        return Plan(tuple(mu * 2.0**j for j in range(stages)), steps // stages, 2 * (smoothness + mu))
 
 
 def compute_theory_beta(rows: int) -> float:
@@ -424,21 +399,17 @@ class Stochastic:
             answer = self.optimizer(
                 oracle, sigma2=dual.sigma2, smoothness=dual.smoothness, steps=steps, start=multipliers
             )
-            multipliers, steps = _check_answer(answer, dual.n_rules), oracle.taken
+            multipliers, steps = np.asarray(answer, dtype=np.float64), oracle.taken
+            # An optimizer may be a user's own.
+            right_shape, shape = multipliers.shape == (dual.n_rules,), multipliers.shape
+            if not right_shape or not np.isfinite(multipliers).all() or (multipliers < 0).any():
+                raise OptionError(
+                    f"the optimizer must return {dual.n_rules} finite multipliers >= 0, one per rule; "
+                    f"it returned an array of shape {shape}"
+                    + (" with negative or non-finite entries" if right_shape else "")
+                )
         value, norm = evaluate(dual, multipliers)
         status = Status.CONVERGED if norm <= tol else Status.SAMPLED
         if dual.n_rules and dual.conflict(multipliers) > 0:
             status = Status.INFEASIBLE
         return Solution(multipliers, status, norm, value, steps, tuple(trace))
-
-
-def _check_answer(multipliers: Floats, n_rules: int) -> Floats:
-    """Raise if an optimizer, which may be a user's own, did not return valid multipliers."""
-    multipliers = np.asarray(multipliers, dtype=np.float64)
-    if multipliers.shape != (n_rules,) or not np.isfinite(multipliers).all() or (multipliers < 0).any():
-        raise OptionError(
-            f"the optimizer must return {n_rules} finite multipliers >= 0, one per rule; "
-            f"it returned an array of shape {multipliers.shape}"
-            + ("" if multipliers.shape != (n_rules,) else " with negative or non-finite entries")
-        )
-    return multipliers

@@ -20,15 +20,17 @@ from bylaw._base.typing import Floats
 from bylaw.program.blocks import Block
 from bylaw.program.dual import Dual, Hessian, TallyPass
 from bylaw.solvers.full_batch import FullBatch, minimize_quadratic
-from bylaw.solvers.stochastic import ACSA, SGD, SGD3, RowOptimizer, SampledRows
+from bylaw.solvers.stochastic import ACSA, SGD, SGD3, OptimizerState, RowOptimizer, SampledRows
 
 TILE_ROWS = 1024  # rows of one step
-DAMPING_ROWS = 30.0  # curvature that is added in each cell, in rows: small groups make small steps
 
 
 @dataclass
-class NewtonState:
-    """The sum of the expansions of all rows so far, at the Q places (feature, action) that rules touch."""
+class NewtonState(OptimizerState):
+    """The sum of the expansions of all rows so far, at the Q places (feature, action) that rules touch.
+
+    The answer is the minimum of this model.
+    """
 
     point: Floats  # (M,): lambda
     curvature: Floats  # (Q, Q)
@@ -40,7 +42,6 @@ class NewtonState:
 
     @property
     def answer(self) -> Floats:
-        """The minimum of the model."""
         return self.point
 
     def advance(self, rows: SampledRows) -> None:
@@ -56,12 +57,18 @@ class NewtonState:
         """Add the expansion of a tile, and move to the minimum of the damped model."""
         if not self.mass:
             self._begin(dual, block)
+        space, matrix = dual.form.action_space, dual.form.score_matrix(self.point)
         support, couplings = dual.rules.support, dual.rules.couplings
-        moments, curvature = self._expand(dual, block)
+        moments = TallyPass(matrix, dual.beta, space)(block).moments
+        # The derivative must be right over the distance that the multipliers may still move, which is their
+        # sampling error: its beta is at most the inverse of that.
+        softer = min(dual.beta, self.resolution * math.sqrt(self.steps + block.n_rows))
+        curvature = TallyPass(matrix, softer, space, support)(block).curvature
+        assert curvature is not None
         weights = couplings.T @ self.point
         self.mass += block.mass
-        self.curvature = self.curvature + curvature
-        self.slope = self.slope + curvature @ weights + moments[support.features, support.actions]
+        self.curvature = self.curvature + curvature[0]
+        self.slope = self.slope + curvature[0] @ weights + moments[support.features, support.actions]
         held = self.curvature + np.diag(self.damping)
         model = Hessian(couplings, held / self.mass, 0.0)
         target = couplings @ ((self.slope + self.damping * weights) / self.mass) - dual.form.bounds
@@ -86,35 +93,11 @@ class NewtonState:
         first = replace(dual.with_rows([block]), form=form, ridge=1 / (unit * block.mass))
         given = self.point * scales if self.point.any() else None
         self.point = FullBatch()(first, tol=1e-3, start=given).multipliers / scales
-        self.damping = DAMPING_ROWS / unit * typical
+        # In each cell, add the curvature of thirty rows: small groups make small steps.
+        self.damping = 30.0 / unit * typical
         sizes = total[typical > 0] / typical[typical > 0] / squares.shape[1]
         self.resolution = math.sqrt(sizes.min(initial=1.0)) / unit
         self.curvature, self.slope = np.zeros((len(typical), len(typical))), np.zeros(len(typical))
-
-    def _expand(self, dual: Dual, block: Block) -> tuple[Floats, Floats]:
-        """Return moments of the tile, (F, A), and their derivative at the places of the rules, (Q, Q).
-
-        The derivative must be right over the distance that the multipliers may still move, which is their
-        sampling error: its beta is at most the inverse of that.
-        """
-        space, matrix = dual.form.action_space, dual.form.score_matrix(self.point)
-        softer = min(dual.beta, self.resolution * math.sqrt(self.steps + block.n_rows))
-        moments = TallyPass(matrix, dual.beta, space)(block).moments
-        curvature = TallyPass(matrix, softer, space, dual.rules.support)(block).curvature
-        assert curvature is not None
-        return moments, curvature[0]
-
-    def state(self) -> dict[str, Any]:
-        """Return the state as plain values, for JSON."""
-        return {
-            "point": self.point.tolist(),
-            "curvature": self.curvature.tolist(),
-            "slope": self.slope.tolist(),
-            "damping": self.damping.tolist(),
-            "resolution": self.resolution,
-            "mass": self.mass,
-            "steps": self.steps,
-        }
 
 
 @dataclass(frozen=True)

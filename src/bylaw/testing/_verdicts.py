@@ -18,8 +18,8 @@ from typing import Any, Literal
 import numpy as np
 from scipy.optimize import brentq
 
-from bylaw._base.small_cells import choose_shown
 from bylaw._base.typing import Floats
+from bylaw._base.validation import choose_shown
 from bylaw.errors import EvidenceError, Remedy
 from bylaw.language.action_space import ActionSpace
 from bylaw.language.expressions import LABEL, Conditions, Rate, Rule, format_conditions

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from bylaw._base.visible_text import make_visible
+from bylaw._base.validation import make_visible
 from bylaw.view.charts import Scale, draw_bar
 from bylaw.view.colors import FAINT, TONE_COLORS, Tone
 from bylaw.view.html import SIGNS, Content, Html, fold, join, tag

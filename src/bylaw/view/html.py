@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 
-from bylaw._base.visible_text import make_visible
+from bylaw._base.validation import make_visible
 from bylaw.view.colors import Tone
 from bylaw.view.numbers import pluralize
 
@@ -42,7 +42,7 @@ def join(parts: Iterable[Content], between: str = "") -> Html:
 def tag(name: str, /, *content: Content, **attributes: object) -> Html:
     """Return one element.
 
-    Attributes that are None or False are left out, and those that are True have no value. A trailing
+    Attributes with the value None or False are left out, and those with True have no value. A trailing
     underscore is dropped (class_), and other underscores become hyphens (aria_label).
     """
     written = []

@@ -250,7 +250,7 @@ def run_watch(
                     monitor.restart()
             elif late:
                 raise OptionError(
-                    f"there is no state {state}: count the rows first, and add their labels with --late later"
+                    f"the state {state} does not exist: count the rows first, then add labels with --late"
                 )
             else:
                 options.refuse_idle("a state that exists", restart=restart)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 import bylaw
-from bylaw._base.visible_text import make_visible
+from bylaw._base.validation import make_visible
 from bylaw.cli import options
 from bylaw.cli.console import remark, show_progress, warn, write_result
 from bylaw.cli.files import check_outputs, name_output, name_saved, open_output, open_tables

@@ -158,7 +158,7 @@ def run_frontier(
             raise OptionError(f"--plot needs matplotlib: {install_extra('plot')}") from None
     file = read_rules(given.rules, given.rule, given.minimize)
     if not file.problem.rules:
-        raise OptionError("there is no rule to vary")
+        raise OptionError("the problem must have a rule to vary: add one with --rule or --rules")
     try:
         statement = file.problem.rules[0 if sweep is None else file.problem.find(sweep)]
     except OptionError as unknown:

@@ -42,7 +42,7 @@ const make = (name, attributes, ...children) => fill(document.createElement(name
 const draw = (name, attributes, ...children) =>
   fill(document.createElementNS(SVG, name), attributes, children);
 
-// New content in an element; whoever works there by keyboard stays where they were.
+// New content in an element; a user who works there by keyboard stays at the same place.
 function refill(element, ...children) {
   const held = document.activeElement;
   const id = held && held !== element && element.contains(held) ? held.id : "";

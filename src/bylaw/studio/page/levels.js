@@ -85,7 +85,7 @@ function showLevel(index, card) {
   if (card.sentence) say(get(`sentence-${index}`), card.sentence);
 }
 // What no answer brings: the sentence of a rule that is off or could not be solved, and another range. The
-// card stays, since somebody may be typing in it.
+// card stays, since a user may be typing in it.
 async function readAgain(index) {
   const text = state.rules[index].text;
   const card = await readCard(text).catch(() => null);
