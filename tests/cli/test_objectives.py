@@ -58,7 +58,7 @@ def test_a_scan_refuses_it_with_a_sentence(folder, bylaw):
     answer = bylaw("fit", "scores.parquet", "--rules", "worst.toml", "-o", "p.json", "--scan")
     assert answer.code != 0
     told = " ".join(answer.err.split())
-    assert "needs all rows in memory" in told
+    assert "must be solved with all rows in memory" in told
     assert "pass --in-memory" in told
     assert "rows.sample" not in told
     answer = bylaw(

@@ -49,7 +49,7 @@ def fitted():
     ],
     ids=str,
 )
-@pytest.mark.filterwarnings("ignore:too few rows show")
+@pytest.mark.filterwarnings("ignore:.*about too few rows")
 def test_a_frontier_is_what_fit_would_choose(options):
     """Against fits at the same levels: as observed, with the same folds, labels, groups and margins."""
     levels = [0.03, 0.1]

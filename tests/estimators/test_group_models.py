@@ -242,7 +242,7 @@ class Distorted(LogisticRegression):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:chance decides between")  # the error is allowed to be large
+@pytest.mark.filterwarnings("ignore:the policy chooses at random between")  # the error is allowed to be large
 def test_a_calibrator_learns_what_scores_are_worth():
     options = {"minimize": rejected(), "correction": False}
     rule = [error() <= 0.1]

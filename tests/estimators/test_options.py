@@ -131,7 +131,7 @@ def test_arguments_for_a_frozen_estimator_are_refused():
     ],
     ids=str,
 )
-@pytest.mark.filterwarnings("ignore:chance decides between")  # the error is allowed to be large
+@pytest.mark.filterwarnings("ignore:the policy chooses at random between")  # the error is allowed to be large
 def test_options_that_go_together(options):
     assert fit(**options).policy_ is not None
 

@@ -73,7 +73,7 @@ def test_wrong_answers_for_each_dollar():
     assert least == pytest.approx(0.0, abs=2e-4)
 
 
-@pytest.mark.filterwarnings("ignore:chance decides between")
+@pytest.mark.filterwarnings("ignore:the policy chooses at random between")
 def test_an_option_beside_labels_takes_nothing_from_a_score():
     rules = [selected("senior") <= 0.1, error().given(decision="high") <= 0.2]
     policy = solve(Problem(1 - f1("high"), rules, decisions=DECISIONS), LABELS)
@@ -99,7 +99,7 @@ def test_the_worst_balanced_error():
     assert max(one.rate for one in policy.group_rates) <= worse + 1e-4
 
 
-@pytest.mark.filterwarnings("ignore:the first is always taken")
+@pytest.mark.filterwarnings("ignore:the policy always takes the first")
 @pytest.mark.parametrize(
     ("minimize", "rules"),
     [
@@ -119,7 +119,7 @@ def test_quotients_without_chance(minimize, rules):
 
 def test_worst_groups_and_differences_of_quotients_are_refused():
     problem = Problem(worst(error(), by="sex"), [predictive_parity("sex", tol=0.05)])
-    with pytest.raises(RuleError, match="bound each group's"):
+    with pytest.raises(RuleError, match="bound the rate of each group"):
         solve(problem, LABELS)
     with pytest.raises(RuleError, match="is a quotient of rates"):
         worst(precision("high"), by="sex")

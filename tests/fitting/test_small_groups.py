@@ -59,7 +59,7 @@ def test_a_label_that_a_group_never_has_is_named_and_the_other_cells_hold():
     evidence = Evidence(np.column_stack([1 - chance, chance]), groups={"race": race})
     problem = Problem(error(), [equal_opportunity("race", tol=0.05)])
     with pytest.warns(
-        GuaranteeWarning, match="no row shows label=1, race='c': rules about such rows"
+        GuaranteeWarning, match="no row was observed with label=1, race='c': rules about such rows"
     ) as caught:
         policy = solve(problem, evidence, labels=labels)
     assert not any("too few rows" in str(one.message) for one in caught)

@@ -46,7 +46,7 @@ def drawn(policy, rows):
     ],
 )
 def test_chance_decides_and_the_advice_ends_it(problem, rows, names):
-    with pytest.warns(GuaranteeWarning, match=f"chance decides between {names}: ") as told:
+    with pytest.warns(GuaranteeWarning, match=f"the policy chooses at random between {names}: ") as told:
         before = solve(problem, rows)
     assert len(told) == 1
     assert drawn(before, rows) > 0.4
@@ -70,7 +70,7 @@ def test_options_of_one_cost():
 
 
 def test_without_chance_the_first_is_taken():
-    with pytest.warns(GuaranteeWarning, match="the first is always taken of 'ok' and 'other'"):
+    with pytest.warns(GuaranteeWarning, match="the policy always takes the first of 'ok' and 'other'"):
         policy = solve(Problem(1 - f1("fraud")), THREE, deterministic=True)
     assert "other" not in set(policy.decide(THREE))
 

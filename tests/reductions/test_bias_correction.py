@@ -490,7 +490,7 @@ def test_a_margin_that_cannot_be_had_is_announced():
     evidence = Evidence(np.column_stack([1 - scores, scores]), groups={"g": groups})
     labels = rng.random(300) < scores
     problem = Problem(error(), [demographic_parity("g", tol=0.02)])
-    announced = pytest.warns(GuaranteeWarning, match=r"hold on many new rows with a chance of \d+% only")
+    announced = pytest.warns(GuaranteeWarning, match=r"hold on new rows is only \d+%")
     with announced:
         policy = solve(problem, evidence, labels=labels, margin="auto")
     assert policy.fitted_rates.chance < 0.5

@@ -178,7 +178,7 @@ def test_a_group_that_the_certificate_rows_lack_is_an_error():
             "margin must be 0 with guarantee",
         ),
         ({"guarantee": "high_probability", "held_out": HELD, "confidence": 95}, "between 0 and 1"),
-        ({"guarantee": "high_probability", "held_out": FIT}, "split the rows first"),
+        ({"guarantee": "high_probability", "held_out": FIT}, "split the rows before you fit"),
         ({"guarantee": "high_probability", "held_out": FIT.rows(slice(0, 700))}, "split"),
         ({"guarantee": "high_probability", "held_out": HELD_Y}, "passed as Evidence"),
     ],
@@ -205,7 +205,7 @@ def test_custom_costs_are_certified_within_their_limits():
 
 
 def test_nothing_to_certify():
-    with pytest.raises(OptionError, match="no rules"):
+    with pytest.raises(OptionError, match="at least one rule, got none"):
         guaranteed(Problem(error()))
 
 

@@ -195,7 +195,7 @@ def test_rows_elsewhere_are_refused(tmp_path):
     frame["sex"] = ["F", "M"] * 50
     frame.to_parquet(tmp_path / "rows.parquet")
     rows = scan(tmp_path / "rows.parquet", Columns(["no", "yes"], groups={"sex": "sex"}))
-    with pytest.raises(OptionError, match="needs all rows in memory"):
+    with pytest.raises(OptionError, match="must be solved with all rows in memory"):
         solve(Problem(error(), [predictive_parity("sex", tol=0.1)]), rows)
 
 

@@ -69,8 +69,8 @@ def certify(correction: Correction, held_out: Evidence, confidence: float, finis
     hashed = hash_evidence(feature_map, held_out)
     if shares_rows(hashed, (fingerprint_rows(correction.dual),)):
         raise EvidenceError(
-            "the held-out rows are rows on which the policy is chosen, and they cannot certify it; split the "
-            "rows first"
+            "held_out must contain no rows on which the policy is fitted, because these cannot certify it; "
+            "split the rows before you fit"
         )
     warn_of_copies(hashed)
     options = feature_map.action_space.options

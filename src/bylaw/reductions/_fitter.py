@@ -267,7 +267,11 @@ class Fitter:
         check_options_cost(stated or problem.minimize, form, self.evidence)
         dual, near = make_dual(form, self.evidence, self.surveyed, self.beta)
         if self.certifying and not dual.n_rules:
-            raise OptionError("there are no rules to certify; leave out guarantee and held_out")
+            raise OptionError(
+                "a guarantee must be about at least one rule, got none; add rules, or "
+                "leave out "
+                "guarantee and held_out"
+            )
         beta = resolve_beta(self.beta, dual.n_rows, lambda: sharpness * self.solver.auto_beta(dual))
         return dual.with_beta(beta), near
 
@@ -366,7 +370,8 @@ def _refuse_scanned_rows(problem: Problem) -> None:
         rule = next(filter(compares_quotients, problem.rules), None)
         what = str(rule) if linear else f"minimize={problem.minimize}"
         raise OptionError(
-            f"{what} needs all rows in memory, over which it takes many passes", Remedy("read_all_rows")
+            f"{what} must be solved with all rows in memory, because it takes many passes over them",
+            Remedy("read_all_rows"),
         )
 
 

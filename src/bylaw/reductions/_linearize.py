@@ -74,8 +74,8 @@ def solve_linearized(
     if missed := list(_list_missed(policy, chances, rows)):
         worst, excess = max(missed, key=lambda pair: pair[1])
         warnings.warn(
-            f"of differences of quotients, {len(missed)} are beyond their bounds, {str(worst)!r} by "
-            f"{excess:.3g}: loosen the rule, merge small groups, or give better probabilities",
+            f"{len(missed)} differences between ratios violate their bounds, {str(worst)!r} by {excess:.3g}; "
+            "loosen the rule, merge small groups, or use better probabilities",
             ConvergenceWarning,
             stacklevel=find_stack_level(),
         )

@@ -85,8 +85,9 @@ def find_ratio_or_rate(problem: Problem) -> Rate | Ratio:
     """Return the objective, or raise if it is the rate of the worst group."""
     if isinstance(problem.minimize, Worst):
         raise RuleError(
-            f"{problem.minimize} goes with rules on single rates, not with differences of quotients such as "
-            "predictive_parity(): bound each group's, precision('yes').given(sex='F') >= 0.8"
+            f"minimize={problem.minimize} cannot be combined with rules on differences of ratios, such as "
+            "predictive_parity(); bound the rate of each group instead: "
+            "precision('yes').given(sex='F') >= 0.8"
         )
     return problem.minimize
 
@@ -143,8 +144,9 @@ def check_denominator(problem: Problem, ratio: Ratio, warm: WarmSolver) -> None:
         return  # which the rules' own problem will show
     if least.measure(ratio.denominator) <= VANISHES:
         raise RuleError(
-            f"minimize={problem.minimize}: what it divides by, {_describe(ratio.denominator)}, can be zero "
-            f"or less. Add a rule that keeps it up, such as {_describe(ratio.denominator)} >= 0.01"
+            f"the denominator of minimize={problem.minimize} must be positive, but "
+            f"{_describe(ratio.denominator)} "
+            f"can be zero or less; add a rule such as {_describe(ratio.denominator)} >= 0.01"
         )
 
 
@@ -161,7 +163,11 @@ def _maximize_mean(problem: Problem, objective: Rate, warm: WarmSolver, tol: flo
     means = [(atom, c) for atom, c in objective.terms if atom.definition.factors is not None]
     (atom, factor), rest = means[0], objective - sum((Rate((term,)) for term in means), Rate(()))
     if len(means) > 1 or factor > 0:
-        raise RuleError(f"minimize={problem.minimize}: a geometric mean is maximised, as in 1 - {atom}")
+        raise RuleError(
+            f"minimize={problem.minimize} must contain one geometric mean with a "
+            "negative sign, as "
+            f"in 1 - {atom}"
+        )
     rates = atom.list_factors(warm.evidence.classes)
 
     def solve_at(logs: Floats, precision: float | None) -> tuple[Solved, Floats]:

@@ -79,8 +79,9 @@ def warn_of_observed_rates(correction: Correction, solved: CorrectedSolution, fi
     if violated[correction.facts.exact].any() and solved.hard is None:  # ties have a warning of their own
         listed = _list_rules(fitted, violated & correction.facts.exact)
         _warn(
-            f"the observed rates of these rows do not satisfy every rule: {listed}. The scores predict too "
-            "little of it: loosen the rule, merge small groups, or give better probabilities",
+            f"the observed rates of these rows violate rules: {listed}. The probabilities predict "
+            "these rates "
+            "too poorly; loosen the rules, merge small groups, or use better probabilities",
             ConvergenceWarning,
         )
     few = correction.facts.conditional & (correction.facts.counts < FEW_ROWS)
@@ -90,15 +91,16 @@ def warn_of_observed_rates(correction: Correction, solved: CorrectedSolution, fi
         few &= correction.rates.visible
     if (named := few | (~correction.facts.exact & violated)).any():
         _warn(
-            f"too few rows show whether {int(named.sum())} of the rules hold on others, and predicted rates "
-            f"count more there: {_list_rules(fitted, named, coarse)}. Merge small groups, loosen these "
-            "rules, or add rows"
+            f"{int(named.sum())} rules are about too few rows to estimate their rates, so the fit relies on "
+            f"predicted rates for them: {_list_rules(fitted, named, coarse)}. Merge small groups, loosen "
+            "these rules, or add rows"
         )
     if correction.rates.empty:
         cells = "; ".join(map(format_conditions, correction.rates.empty))
         _warn(
-            f"no row shows {cells}: rules about such rows hold as predicted by the probabilities, and it is "
-            "unknown whether they hold as observed. Merge the group with another, or add rows"
+            f"no row was observed with {cells}: rules about such rows hold for the predicted rates, "
+            "and it is "
+            "unknown whether they hold for the observed ones. Merge the group with another, or add rows"
         )
     if correction.facts.rows.observed and correction.dual.source is None:
         _warn_of_simple_policies(correction, solved)
@@ -114,8 +116,8 @@ def _warn_of_simple_policies(correction: Correction, solved: CorrectedSolution) 
         where = f"{simple.share:.0%} of the rows, drawn at random," if simple.share < 1 else "all rows"
         _warn(
             f"a simple policy satisfies every rule and costs {simple.cost:.4g} on these rows, where this one "
-            f"costs {cost:.4g}: {action!r} on {where} and otherwise decisions without rules. The scores "
-            "predict too little of what was observed: give better probabilities, or more rows"
+            f"costs {cost:.4g}: {action!r} on {where} and otherwise decisions without rules. The "
+            "probabilities predict the observed labels too poorly; use better probabilities, or more rows"
         )
 
 
@@ -126,9 +128,9 @@ def warn_of_small_chance(correction: Correction, solved: CorrectedSolution) -> N
         return
     needed = "" if math.isinf(rows) else f", or fit about {rows:,.0f} rows"
     _warn(
-        "the rules hold on the fitted rows, but all of them hold on many new rows with a chance of "
-        f"{chance:.0%} only, as no margin that leaves a policy at a reasonable cost reaches the {CHANCE:.0%} "
-        f"that margin='auto' aims at. Loosen the rules, merge small groups{needed}"
+        "the rules hold on the fitted rows, but the probability that all of them hold on new rows is only "
+        f"{chance:.0%}: no margin at a reasonable cost reaches the {CHANCE:.0%} that margin='auto' aims at. "
+        f"Loosen the rules, merge small groups{needed}"
     )
 
 
@@ -149,9 +151,10 @@ def warn_of_small_groups(policy: Policy, evidence: Evidence) -> None:
     if small:
         named = _shorten([f"{group} has {count:,.0f} rows" for count, group in small], 10)
         _warn(
-            f"rules refer to groups with fewer than {MIN_CELL} rows ({named}): whether rules hold there "
-            "cannot be assessed, and the weights of the policy, which its file states exactly, can reveal "
-            "single rows of such groups. Merge them with others, or leave them out of the rules"
+            f"rules refer to groups with fewer than {MIN_CELL} rows ({named}). It is unknown whether "
+            "the rules "
+            "hold there, and the exact weights in the policy's file can reveal single rows of such groups. "
+            "Merge them with other groups, or leave them out of the rules"
         )
 
 
@@ -304,7 +307,7 @@ def warn_of_alike_actions(policy: Policy, evidence: Evidence) -> None:
     first, *others = alike[:4]
     names = ", ".join(map(repr, [first, *others[:-1]])) + f" and {others[-1]!r}"
     more = f" ({len(alike) - 4} more are like them)" if len(alike) > 4 else ""
-    how = "the first is always taken of" if policy.deterministic else "chance decides between"
+    how = "always takes the first of" if policy.deterministic else "chooses at random between"
     minimize = policy.problem.minimize
     if isinstance(minimize, Worst) or not set(alike).intersection(policy.action_space.classes):
         advice = "Minimize a sum in which each has a cost of its own, or leave all but one out"
@@ -318,8 +321,8 @@ def warn_of_alike_actions(policy: Policy, evidence: Evidence) -> None:
         bound = f"{minimize} <= {math.ceil(level / unit) * unit:g}"
         advice = f"To decide by errors, minimize error() subject to {rules}{bound}"
     _warn(
-        f"{how} {names}{more}: minimize={minimize} does not distinguish them, and no rule with a price does. "
-        f"{advice}"
+        f"the policy {how} {names}{more}: neither minimize={minimize} nor a rule with a price distinguishes "
+        f"them. {advice}"
     )
 
 

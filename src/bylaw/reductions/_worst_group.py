@@ -92,8 +92,9 @@ class GroupSearch:
         for group in groups:
             if not self.evidence.frequency(group) > 0:
                 raise EvidenceError(
-                    f"{self.objective}: no row has {format_conditions(group)}, and a group without rows has "
-                    "no rate. Merge values that are rare, or leave an attribute out of by="
+                    f"{self.objective}: every group must have rows, got none with "
+                    f"{format_conditions(group)}; "
+                    "merge rare values, or leave an attribute out of by="
                 )
         return groups
 
