@@ -10,7 +10,7 @@ import pytest
 from pyarrow import parquet
 
 from bylaw import Columns, Evidence, scan
-from bylaw.engines import scan as scanning
+from bylaw.engines import _scan as scanning
 from bylaw.errors import EvidenceError
 
 _FIT = ("fit", "scores.parquet", "--rules", "rules.toml", "-o", "policy.json")

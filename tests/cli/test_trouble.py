@@ -18,9 +18,10 @@ import pyarrow
 import pyarrow.parquet as parquet
 import pytest
 
+from bylaw.cli import decisions as decisions_module
 from bylaw.cli.decisions import Decider
 from bylaw.policy import compute_digest
-from bylaw.rows import TableFile, _table_files as table_files
+from bylaw.rows import TableFile
 
 
 def names_in(folder):
@@ -109,14 +110,14 @@ def test_trouble_in_a_thread_leaves_no_output_and_no_thread(
 ):
     monkeypatch.setattr("bylaw.rows._table_files.BATCH_ROWS", 100)
     if place == "write":
-        opened = table_files.open_writer
+        opened = decisions_module.open_writer
 
         @contextlib.contextmanager
         def open_failing_writer(*arguments):
             with opened(*arguments) as write:
                 yield fail_on_call(write, 5, trouble)
 
-        monkeypatch.setattr(table_files, "open_writer", open_failing_writer)
+        monkeypatch.setattr(decisions_module, "open_writer", open_failing_writer)
     else:
         home, name = (TableFile, "parse_values") if place == "read" else (Decider, "decide")
         monkeypatch.setattr(home, name, fail_on_call(getattr(home, name), 5, trouble))
