@@ -332,7 +332,7 @@ def test_batches_that_differ_are_refused():
         (["version"], 9, "upgrade bylaw"),
         (["waiting", 0], [1.0], "a matrix of"),
         (["tiles"], -1, "whole number"),
-        (["followed"], [{"event": {"known": 0}, "frequency": 0.5}], "frequencies that are not its own"),
+        (["followed"], [{"event": {"known": 0}, "frequency": 0.5}], "frequencies of conditions that its rules do not have"),
         (["measured", 0, "excesses"], [1.0], "numbers"),
         (["walk", "stage"], 99, "a plan and a place in it"),
         (["walk", "point"], [1.0], "numbers"),

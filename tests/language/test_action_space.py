@@ -58,7 +58,7 @@ def test_actions():
 
 
 def test_bad_spaces():
-    with pytest.raises(RuleError, match="is also a class; choose another with reject=") as caught:
+    with pytest.raises(RuleError, match="is also a class; choose another name with reject=") as caught:
         make_action_space("reject", ("reject", "x"))
     assert caught.value.remedy == Remedy("choose_reject")
     with pytest.raises(RuleError, match="is also a class"):  # once decisions are text

@@ -140,7 +140,7 @@ def test_labels_and_hidden_groups_are_passed_with_the_rows():
 
 
 def test_too_few_rows_say_which_rule_and_how_many_it_would_take():
-    with pytest.raises(UncertifiedError, match="held-out rows would do") as caught:
+    with pytest.raises(UncertifiedError, match="held-out rows would be enough") as caught:
         guaranteed(
             Problem(error(), [error() <= 0.31 * accepted(), rejected() <= 0.2]),
             held=HELD.rows(slice(0, 300)).with_observed(labels=HELD_Y[:300]),
@@ -155,7 +155,7 @@ def test_too_few_rows_say_which_rule_and_how_many_it_would_take():
 
 def test_a_model_that_is_wrong_cannot_be_certified_and_more_rows_do_not_help():
     held, labels, _ = people(4000, 5, tilt=-2.5)
-    with pytest.raises(UncertifiedError, match="missed or just met"):
+    with pytest.raises(UncertifiedError, match="violated or barely satisfied"):
         guaranteed(
             Problem(error(), [error() <= 0.32 * accepted(), rejected() <= 0.2]),
             held=held.with_observed(labels=labels),
