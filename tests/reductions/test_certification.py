@@ -171,8 +171,8 @@ def test_a_group_that_the_certificate_rows_lack_is_an_error():
     ("options", "message"),
     [
         ({"guarantee": "certain"}, "guarantee must be"),
-        ({"guarantee": "high_probability"}, "needs held_out=, and held_out= needs"),
-        ({"held_out": HELD}, "needs held_out=, and held_out= needs"),
+        ({"guarantee": "high_probability"}, "held_out= must be passed together"),
+        ({"held_out": HELD}, "held_out= must be passed together"),
         (
             {"guarantee": "high_probability", "held_out": HELD, "margin": 1.0},
             "margin must be 0 with guarantee",

@@ -155,7 +155,7 @@ class Session:
         ):
             for name in names:
                 if name not in known:
-                    raise RuleError(f"{what} must be one of {list(known)}, got {name!r}")
+                    raise RuleError(f"the {what} must be one of {list(known)}, got {name!r}")
 
     def answer(self, content: Mapping[str, Any]) -> dict[str, Any]:
         """Solve the problem of a request and return the numbers to show; cancel older requests."""
