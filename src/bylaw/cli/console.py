@@ -43,11 +43,11 @@ class ExitCode(IntEnum):
 
 
 MEANINGS: dict[int, str] = {
-    ExitCode.SUCCESS: "success; audit: all rules are certified; watch: no alarm",
-    ExitCode.BROKEN: "rules are violated, conflict, or cannot be certified; watch: an alarm",
+    ExitCode.SUCCESS: "success; for audit, all rules are certified; for watch, no alarm",
+    ExitCode.BROKEN: "rules are violated, conflict, or cannot be certified; for watch, an alarm",
     ExitCode.TROUBLE: "a file or an option is wrong; the message names the cause",
-    ExitCode.FAULT: "an internal error of bylaw",
-    ExitCode.UNDECIDED: "audit: undecided, because the rows are too few, or the policy was fitted on them",
+    ExitCode.FAULT: "a bug in bylaw itself",
+    ExitCode.UNDECIDED: "for audit, undecided: there are too few rows, or the policy was fitted on them",
     130: "interrupted",
 }
 
