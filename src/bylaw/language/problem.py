@@ -283,8 +283,7 @@ class Problem:
                 wanted = parse(statement)
         if wanted not in self.rules:
             raise OptionError(
-                f"the rule must be one of the problem's rules {[str(rule) for rule in self.rules]}, got "
-                f"{str(wanted)!r}"
+                f"the problem has no rule {str(wanted)!r}; its rules are {[str(rule) for rule in self.rules]}"
             )
         return self.rules.index(wanted)
 
