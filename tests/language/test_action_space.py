@@ -59,7 +59,7 @@ def test_actions():
 
 def test_bad_spaces():
     with pytest.raises(
-        RuleError, match=r"must differ from all classes, got .*; choose another with reject="
+        RuleError, match=r"must differ from all classes, got .*; choose another name with reject="
     ) as caught:
         make_action_space("reject", ("reject", "x"))
     assert caught.value.remedy == Remedy("choose_reject")
