@@ -1,7 +1,7 @@
 """bylaw makes any trained classifier satisfy system-level rules, without retraining it.
 
-Names are imported when they are first used, so that `import bylaw` costs next to nothing. They are listed in
-`__init__.pyi`, here and in each package.
+Names are imported when they are first used, so that `import bylaw` is fast. `__init__.pyi` lists them,
+here and in each package.
 """
 
 from typing import Any
@@ -21,4 +21,4 @@ def __getattr__(name: str) -> Any:
             raise
         from bylaw.errors import install_extra
 
-        raise ImportError(f"{name} needs scikit-learn: {install_extra('sklearn')}") from None
+        raise ImportError(f"{name} needs scikit-learn; install it with: {install_extra('sklearn')}") from None

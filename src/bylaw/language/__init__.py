@@ -1,4 +1,4 @@
-"""The language of demands: rates, rules, families, problems. No rows, no data."""
+"""The language of rules: rates, rules, families of rules and problems, all independent of data."""
 
 import lazy_loader
 

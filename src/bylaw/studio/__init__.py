@@ -1,4 +1,4 @@
-"""Rules tried out in a browser: what each change of a rule does to costs, groups and decisions."""
+"""The studio: a page in the browser on which rules are tried out and their effects are shown."""
 
 import lazy_loader
 
