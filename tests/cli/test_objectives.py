@@ -9,7 +9,7 @@ import pyarrow.parquet
 import pytest
 
 from bylaw import Evidence, Policy, Problem, rejected, solve, worst
-from bylaw.language.rates import error
+from bylaw.language import error
 
 WORST = """\
 minimize = "worst(error(), by='sex')"
