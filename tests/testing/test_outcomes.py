@@ -213,11 +213,11 @@ def test_fitted_rows_estimate_as_observed_only_with_outcomes():
             r"outcomes\['wrong'\] must have shape .* 4000 rows, not \(9, 2\)",
         ),
         ({"wrong": WRONG[:, 0]}, EvidenceError, "must have shape"),
-        ({"wrong": WRONG[:, :1]}, EvidenceError, "one per action"),
+        ({"wrong": WRONG[:, :1]}, EvidenceError, "one column for each action"),
         ({"wrong": np.full((4000, 2), np.inf)}, EvidenceError, "must be finite, or missing"),
         ({"wrong": 2 * WRONG}, EvidenceError, r"outcomes\['wrong'\] must be within limits.*got 0 to 2"),
         ({"wrong": "certain"}, OptionError, "'known' where the cost does not depend"),
-        ({"wrnog": WRONG}, OptionError, r"no rule refers to custom\('wrnog'\); there are \['usd', 'wrong'\]"),
+        ({"wrnog": WRONG}, OptionError, r"of costs that a rule uses, \['usd', 'wrong'\], got 'wrnog'"),
         ([WRONG], EvidenceError, "outcomes takes a dict"),
         (
             {"wrong": pandas.DataFrame(WRONG, index=range(1, 4001)), "usd": pandas.DataFrame(WRONG)},
