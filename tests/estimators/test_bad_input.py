@@ -96,7 +96,7 @@ from helpers.people import GROUPS, SEX, N, X, Y, aware, classifier, unaware
         (lambda: aware().predict(X), r"which must be known to decide"),
         (
             lambda: aware().predict(X[:2], sensitive_features=["F", "X"]),
-            r"values the policy was not fitted on: \['X'\]",
+            r"values that the policy was not fitted on: \['X'\]",
         ),
         (
             lambda: classifier(()).fit(X, Y).predict(X, ids=[1, 2]),

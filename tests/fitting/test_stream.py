@@ -334,7 +334,7 @@ def test_batches_that_differ_are_refused():
         (["tiles"], -1, "whole number"),
         (["followed"], [{"event": {"known": 0}, "frequency": 0.5}], "frequencies that are not its own"),
         (["measured", 0, "excesses"], [1.0], "numbers"),
-        (["walk", "stage"], 99, "a plan and a place in it"),
+        (["walk", "stage"], 99, "a plan of stages, and a stage and a step within this plan"),
         (["walk", "point"], [1.0], "numbers"),
         (["couplings", "indices", 0], 10**6, "sparse matrix"),
         (["couplings", "indptr", 1], 10**6, "sparse matrix"),
