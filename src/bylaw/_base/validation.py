@@ -116,7 +116,7 @@ def as_scalar(value: Any, what: str, error: type[BylawError] = RuleError) -> Val
 def as_name(name: Any, what: str, error: type[BylawError] = RuleError) -> str:
     """Return the name of a column as plain, non-empty text, or raise."""
     if not isinstance(name, str) or not name:
-        raise error(f"{what} must be non-empty text, got {name!r}")
+        raise error(f"{what} must be text that is not empty, got {name!r}")
     return check_text(str.__str__(name), what, error)
 
 
@@ -136,7 +136,7 @@ def check_key(key: Any) -> str:
             f"key must be text, got a value of type {type(key).__name__}"
         )  # a secret is not shown
     if not key:
-        raise OptionError("key must be non-empty text, got an empty string; check that the secret is set")
+        raise OptionError("key must not be empty; check that the secret is set")
     try:
         key.encode()
     except UnicodeEncodeError:  # without the text, which is a secret

@@ -4,8 +4,6 @@ If the values of some groups are known on each row, rows are sorted by cell: a c
 same known groups. A feature such as 1{S = s} p_y is p_y in the cells with S = s, and zero in all others. So
 rows need only the columns 1 and p_y, whatever the number of groups, and the second derivatives of the dual
 are one small matrix per cell.
-
-Letters in shapes: F features, A actions, C cells, D columns that the cells share.
 """
 
 from __future__ import annotations
@@ -109,11 +107,11 @@ def _mark(rows: Sequence[NDArray[np.integer]], width: int) -> sparse.csr_array:
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """F features, made of D columns that C cells share: in each cell, a feature is one column or zero."""
+    """The features, made of columns that the cells share: in each cell, a feature is one column or zero."""
 
     cells: Cells
-    columns: tuple[Feature, ...]  # the D columns
-    embedding: sparse.csr_array  # (F, C * D): one if a feature is this column in this cell
+    columns: tuple[Feature, ...]  # the columns, which are features themselves
+    embedding: sparse.csr_array  # (n_features, n_cells * n_columns): ones where a feature is a column
 
     @cached_property
     def operator(self) -> Matrix:
@@ -122,19 +120,20 @@ class Layout:
 
     @cached_property
     def _spans(self) -> NDArray[np.integer]:
-        """The number of cells in which each feature is a column, (F,)."""
+        """The number of cells in which each feature is a column, (n_features,)."""
         return np.diff(self.embedding.indptr)
 
     @property
     def n_features(self) -> int:
-        """The number of features, F."""
+        """The number of features."""
         return len(self._spans)
 
     def spread(self, matrix: Floats) -> Sequence[Floats | sparse.csr_array]:
-        """Convert weights of features, (F, A), to weights of columns: one matrix (A, D) per cell.
+        """Convert weights of features to weights of columns: one matrix (n_actions, n_columns) per cell.
 
-        The matrices are sparse if most entries are zero. This is common with many classes, because the score
-        of a label depends on its own probability and on a few columns that all labels share.
+        `matrix` is (n_features, n_actions). The results are sparse if most entries are zero. This is common
+        with many classes, because the score of a label depends on its own probability and on a few shared
+        columns.
         """
         n_cells, n_columns, n_actions = len(self.cells), len(self.columns), matrix.shape[1]
         nonzero = int(np.count_nonzero(matrix, axis=1) @ self._spans)
@@ -145,16 +144,19 @@ class Layout:
         return [part.T for part in self.spread_matrix(matrix)]
 
     def spread_matrix(self, matrix: Floats) -> Floats:
-        """Convert weights of features, (F, A), to weights of columns in one dense array, (C, D, A)."""
+        """Convert weights of features, (n_features, n_actions), to weights of columns.
+
+        The result is dense, (n_cells, n_columns, n_actions).
+        """
         return (self.operator.T @ matrix).reshape(len(self.cells), len(self.columns), -1)
 
     def moments(
         self, distribution: Floats, columns: Floats, starts: Places, wanted: Mask | None = None
     ) -> Floats:
-        """Return the sums features @ distribution', (F, A), over the rows of a block.
+        """Return the sums features @ distribution', (n_features, n_actions), over the rows of a block.
 
-        `distribution` is (A, n_rows), `columns` is (D, n_rows). With `wanted`, a mask (D, A), other entries
-        may be zero.
+        `distribution` is (n_actions, n_rows), `columns` is (n_columns, n_rows). With `wanted`, a mask
+        (n_columns, n_actions), other entries may be zero.
         """
         sums = np.zeros((len(self.cells), len(columns), len(distribution)))
         for cell, rows in iterate_cells(starts):
@@ -162,11 +164,14 @@ class Layout:
         return self.gather(sums)
 
     def gather(self, sums: Floats) -> Floats:
-        """Return the sums of features, (F, A), from the sums of the columns in each cell, (C, D, A)."""
+        """Return the sums of features, (n_features, n_actions), from sums of columns.
+
+        `sums` are those in each cell, (n_cells, n_columns, n_actions).
+        """
         return self.operator @ sums.reshape(-1, sums.shape[2])
 
     def expand(self, columns: Floats, starts: Places) -> Floats:
-        """Return the features of all rows of a block, (F, n_rows), from its columns, (D, n_rows)."""
+        """Return the features, (n_features, n_rows), of the rows of a block with these columns."""
         features = np.zeros((self.n_features, columns.shape[1]))
         made = np.repeat(np.arange(self.n_features), self._spans)
         cells, sources = np.divmod(self.embedding.indices.astype(np.int64), len(self.columns))
@@ -178,9 +183,9 @@ class Layout:
     def localize(self, features: Places, actions: Places) -> tuple[Places, Places, sparse.csr_array]:
         """Convert pairs (feature, action) to pairs (column, action).
 
-        Return the columns and the actions of the q pairs that occur in any cell, in order of the action, and
-        a sparse matrix, (Q, C * q), that has a one if one of the Q given pairs is a pair of columns in a
-        cell.
+        Return the columns and the actions of the local pairs, which are those that occur in any cell, in
+        order of the action, and a sparse matrix, (n_pairs, n_cells * n_local_pairs). It has a one if a given
+        pair is this local pair in this cell.
         """
         ends, counts = self.embedding.indptr, self._spans[features]
         found = [self.embedding.indices[ends[f] : ends[f + 1]] for f in features]
@@ -193,7 +198,10 @@ class Layout:
 
 
 def iterate_cells(starts: Places) -> Iterator[tuple[int, slice]]:
-    """Yield each cell with rows and the slice of its rows; cell c begins at starts[c], (C + 1,)."""
+    """Yield each cell that has rows, and the slice of its rows.
+
+    starts[c] is the index of the first row of cell c, (n_cells + 1,).
+    """
     ends = starts.tolist()
     return ((c, slice(*ends[c : c + 2])) for c in range(len(ends) - 1) if ends[c] < ends[c + 1])
 
@@ -205,12 +213,12 @@ class Block:
     If rows are sorted by cell, only the columns of which the features are made are kept.
     """
 
-    columns: Floats  # (D, n_rows): without cells, the features (F, n_rows)
+    columns: Floats  # (n_columns, n_rows): without cells, the features (n_features, n_rows)
     weights: Floats | None  # (n_rows,): weights of the rows; None if all are one
     seen: Floats | None = None  # (n_observed_columns, n_rows): columns of the observed features
     layout: Layout | None = None  # of the features, if rows are sorted by cell
     seen_layout: Layout | None = None  # of the observed features, if rows are sorted by cell
-    cell_starts: Places | None = None  # (C + 1,): index of the first row of each cell
+    cell_starts: Places | None = None  # (n_cells + 1,): index of the first row of each cell
     order: NDArray[np.intp] | None = None  # (n_rows,): indices of these rows in the evidence
 
     def rows(self, part: Part) -> Block:
@@ -242,12 +250,12 @@ class Block:
 
     @property
     def starts(self) -> Places:
-        """The index of the first row of each cell, and the number of rows, (C + 1,)."""
+        """The index of the first row of each cell, and the number of rows, (n_cells + 1,)."""
         return np.array([0, self.n_rows]) if self.cell_starts is None else self.cell_starts
 
     @property
     def features(self) -> Floats:
-        """The features, (F, n_rows), computed from the columns if rows are sorted by cell."""
+        """The features, (n_features, n_rows), computed from the columns if rows are sorted by cell."""
         return self.columns if self.layout is None else self.layout.expand(self.columns, self.starts)
 
     @property
@@ -258,7 +266,7 @@ class Block:
         return self.seen_layout.expand(self.seen, self.starts)
 
     def scores(self, score_matrix: Floats) -> Floats:
-        """Return score_matrix' @ features, (A, n_rows), for a matrix (F, A)."""
+        """Return score_matrix' @ features, (n_actions, n_rows), for a matrix (n_features, n_actions)."""
         if self.layout is None:
             return compute_scores(score_matrix, self.columns)
         weights, scores = self.layout.spread(score_matrix), np.empty((score_matrix.shape[1], self.n_rows))
@@ -267,18 +275,19 @@ class Block:
         return scores
 
     def moments(self, distribution: Floats, wanted: Mask | None = None) -> Floats:
-        """Return the sums features @ distribution', (F, A), for a distribution (A, n_rows) times row weights.
+        """Return the sums features @ distribution', (n_features, n_actions), over the rows.
 
-        With `wanted`, a mask (D, A) of columns and actions, other entries may be zero.
+        `distribution`, (n_actions, n_rows), includes the row weights. With `wanted`, a mask (n_columns,
+        n_actions), other entries may be zero.
         """
         if self.layout is None:
             return _multiply(self.columns, distribution, wanted)
         return self.layout.moments(distribution, self.columns, self.starts, wanted)
 
     def observed_moments(self, distribution: Floats, wanted: Mask | None = None) -> Floats | None:
-        """Return the sums observed @ distribution', (n_observed_features, A), or None if there are none.
+        """Return the sums observed @ distribution', (n_observed_features, n_actions).
 
-        The arguments are those of `moments`.
+        The arguments are those of `moments`. The result is None if the block has no observed features.
         """
         if self.seen is None:
             return None

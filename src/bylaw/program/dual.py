@@ -6,8 +6,6 @@ not depend on the number of rules.
 
 A pass is a function of a block of rows whose results are added up over the blocks. So rows need not be in
 memory: passes are sent to the processes that read the rows, and only the sums are returned.
-
-Letters in shapes: M rules, F features, A actions, C cells of rows.
 """
 
 from __future__ import annotations
@@ -92,13 +90,13 @@ def sum_blocks(blocks: Iterable[Block], passes: Sequence[Pass]) -> list[Any]:
 
 @dataclass(frozen=True)
 class Support:
-    """The Q pairs (feature, action) on which rules depend, for which second derivatives are computed.
+    """The pairs (feature, action) on which rules depend, for which second derivatives are computed.
 
-    If rows are sorted by cell, these are the q pairs (column, action) of the features.
+    If rows are sorted by cell, these are the local pairs (column, action) of the features.
     """
 
-    features: NDArray[np.int64]  # (Q,): the feature (or column) of each pair
-    actions: NDArray[np.int64]  # (Q,): the action of each pair, in ascending order
+    features: NDArray[np.int64]  # (n_pairs,): the feature (or column) of each pair
+    actions: NDArray[np.int64]  # (n_pairs,): the action of each pair, in ascending order
 
     @cached_property
     def by_action(self) -> list[tuple[int, slice, NDArray[np.int64]]]:
@@ -122,9 +120,9 @@ class Tally(Sums):
 
     mass: float  # sum of the row weights
     potential: float  # sum of lse_beta (or softplus) of the scores
-    moments: Floats  # (F, A): sum of phi pi'
-    curvature: Floats | None = None  # (C, q, q): second derivatives in each cell, for q pairs of a support
-    observed: Floats | None = None  # (n_observed_features, A): the moments of observed features
+    moments: Floats  # (n_features, n_actions): sum of phi pi'
+    curvature: Floats | None = None  # (n_cells, n_pairs, n_pairs): second derivatives
+    observed: Floats | None = None  # (n_observed_features, n_actions): the moments of observed features
 
 
 @dataclass(frozen=True)
@@ -134,7 +132,7 @@ class TallyPass:
     With a support, the tally includes second derivatives.
     """
 
-    score_matrix: Floats  # (F, A)
+    score_matrix: Floats  # (n_features, n_actions)
     beta: float
     space: ActionSpace
     support: Support | None = None
@@ -158,11 +156,11 @@ class TallyPass:
 def _compute_curvature(
     block: Block, probabilities: Floats, space: ActionSpace, beta: float, support: Support
 ) -> Floats:
-    """Return the sum of beta phi_k phi_l (1{a = b} pi_a - pi_a pi_b) over the rows of each cell, (C, q, q).
+    """Return the second derivatives for the pairs of a support in each cell, (n_cells, n_pairs, n_pairs).
 
-    Rows whose decision is practically certain are skipped. For sets, the decisions on labels are
-    independent, and the sum is that of beta phi_k phi_l 1{a = b} pi_a (1 - pi_a). Both formulas agree if
-    the rules involve only one action.
+    They are the sum of beta phi_k phi_l (1{a = b} pi_a - pi_a pi_b) over the rows. Rows whose decision is
+    practically certain are skipped. For sets, the decisions on labels are independent, and the sum is that of
+    beta phi_k phi_l 1{a = b} pi_a (1 - pi_a). Both formulas agree if the rules involve only one action.
     """
     starts, columns, mass = block.starts, block.columns, beta * block.row_weights
     total = np.zeros((len(starts) - 1, len(support.actions), len(support.actions)))
@@ -192,12 +190,12 @@ def _compute_curvature(
 
 @dataclass(frozen=True)
 class ResponsePass:
-    """A pass that computes the moments, (F, A), of the decisions of least cost.
+    """A pass that computes the moments, (n_features, n_actions), of the decisions of least cost.
 
     The costs of the actions on a row are features' @ costs.
     """
 
-    costs: Floats  # (F, A)
+    costs: Floats  # (n_features, n_actions)
     space: ActionSpace
 
     def __call__(self, block: Block) -> Floats:
@@ -208,7 +206,7 @@ class ResponsePass:
 class LossRangePass:
     """A pass that computes the sums over rows of the smallest and of the largest loss of any action, (2,)."""
 
-    base: Floats  # (F, A)
+    base: Floats  # (n_features, n_actions)
     space: ActionSpace
 
     def __call__(self, block: Block) -> Floats:
@@ -239,7 +237,7 @@ class NormPass:
         return costs
 
     def measure(self, features: Floats) -> Floats:
-        """Return the norm of each row, (n_rows,), from its features, (F, n_rows)."""
+        """Return the norm of each row, (n_rows,), from its features, (n_features, n_rows)."""
         squares, crosses = np.zeros((2, self.form.base.shape[1], features.shape[1]))
         for action, (used, gram, cross) in enumerate(self._costs):
             part = features[used]
@@ -254,7 +252,7 @@ class NormPass:
 
 
 def sum_features(block: Block) -> Floats:
-    """Return the weighted sum of the features over the rows of a block, (F,)."""
+    """Return the weighted sum of the features over the rows of a block, (n_features,)."""
     return block.moments(block.row_weights[None])[:, 0]
 
 
@@ -263,7 +261,7 @@ _EXCESS_ROWS = 1024  # rows whose excesses are computed at a time, to save memor
 
 @dataclass(frozen=True)
 class RuleExcesses(Sums):
-    """Sums that give the excess of each of M rules (its rate less its bound), in the dual's units.
+    """Sums that give the excess of each rule (its rate less its bound), in the dual's units.
 
     They also give the standard errors of the excesses.
     """
@@ -271,18 +269,18 @@ class RuleExcesses(Sums):
     mass: float  # sum of weights w
     squared_mass: float  # sum of w^2
     value: float  # sum of w times the dual's value
-    excesses: Floats  # (M,): sum of w (c_j - b_j)
-    scaled: Floats  # (M,): sum of w^2 (c_j - b_j)
-    squares: Floats  # (M,): sum of w^2 (c_j - b_j)^2
+    excesses: Floats  # (n_rules,): sum of w (c_j - b_j)
+    scaled: Floats  # (n_rules,): sum of w^2 (c_j - b_j)
+    squares: Floats  # (n_rules,): sum of w^2 (c_j - b_j)^2
 
     @property
     def mean(self) -> Floats:
-        """The excess of each rule, E[c_j] - b_j, (M,): positive if the rule is violated."""
+        """The excess of each rule, E[c_j] - b_j, (n_rules,): positive if the rule is violated."""
         return self.excesses / self.mass
 
     @property
     def standard_errors(self) -> Floats:
-        """The standard errors of the excesses, (M,)."""
+        """The standard errors of the excesses, (n_rules,)."""
         spread = self.squares - 2 * self.mean * self.scaled + self.mean**2 * self.squared_mass
         return np.sqrt(np.maximum(spread, 0.0)) / self.mass
 
@@ -292,10 +290,10 @@ class ExcessPass:
     """A pass that computes the `RuleExcesses` of the policy given by the multipliers."""
 
     form: LinearForm
-    multipliers: Floats  # (M,)
+    multipliers: Floats  # (n_rules,)
     beta: float
     support: Support
-    couplings: Matrix  # (M, Q): coefficients of the rules for each pair of the support
+    couplings: Matrix  # (n_rules, n_pairs): coefficients of the rules for each pair of the support
 
     def __call__(self, block: Block) -> RuleExcesses:
         starts = range(0, block.n_rows, _EXCESS_ROWS)
@@ -332,13 +330,13 @@ class Simplex:
     total: float
 
     def start(self, n_rules: int) -> Floats:
-        """Return initial multipliers, (M,): zero for rules, and equal weights for groups."""
+        """Return initial multipliers, (n_rules,): zero for rules, and equal weights for groups."""
         point = np.zeros(n_rules)
         point[-self.size :] = self.total / self.size
         return point
 
     def project(self, point: Floats) -> Floats:
-        """Return the nearest point, (M,), with non-negative entries and the last ones on the simplex."""
+        """Return the nearest point, (n_rules,), with entries >= 0 and the last ones on the simplex."""
         nearest, last = np.maximum(point, 0.0), point[-self.size :]
         ordered = np.sort(last)[::-1]
         excess = (np.cumsum(ordered) - self.total) / np.arange(1, self.size + 1)
@@ -355,7 +353,7 @@ class Simplex:
         return np.vstack([root, line]), np.append(target, line[-1] * self.total)
 
     def rescale(self, point: Floats) -> Floats:
-        """Return a non-negative point, (M,), that is nearly on the simplex, moved onto it."""
+        """Return a non-negative point, (n_rules,), that is nearly on the simplex, moved onto it."""
         moved = point.copy()
         moved[-self.size :] *= self.total / float(moved[-self.size :].sum())
         return moved
@@ -364,7 +362,7 @@ class Simplex:
 def gradient_mapping(
     multipliers: Floats, gradient: Floats, alpha: float, simplex: Simplex | None = None
 ) -> Floats:
-    """Return the gradient mapping G_alpha(lambda) = (lambda - P(lambda - alpha grad)) / alpha, (M,).
+    """Return the gradient mapping G_alpha(lambda) = (lambda - P(lambda - alpha grad)) / alpha, (n_rules,).
 
     P is the projection on lambda >= 0 and, for weights of groups, on their simplex. The mapping is zero at
     the optimum.
@@ -376,10 +374,10 @@ def gradient_mapping(
 
 @dataclass(frozen=True)
 class Hessian:
-    """The matrix couplings @ curvature @ couplings' + ridge, for M rules and Q pairs of a support."""
+    """The matrix couplings @ curvature @ couplings' + ridge * identity, (n_rules, n_rules)."""
 
-    couplings: Matrix  # (M, Q)
-    curvature: Matrix  # (Q, Q)
+    couplings: Matrix  # (n_rules, n_pairs)
+    curvature: Matrix  # (n_pairs, n_pairs)
     ridge: float
 
     def __matmul__(self, vector: Floats) -> Floats:
@@ -416,7 +414,7 @@ class RuleConstants:
 
     @cached_property
     def places(self) -> NDArray[np.integer]:
-        """Indices into the flattened moments (F, A) on which rules depend, in order of the action, (Q,)."""
+        """Indices into the flattened moments on which rules depend, in order of the action, (n_pairs,)."""
         places, n_actions = np.unique(self.form.couplings.indices), self.form.base.shape[1]
         return places[np.argsort(places % n_actions, kind="stable")]
 
@@ -427,7 +425,7 @@ class RuleConstants:
 
     @cached_property
     def couplings(self) -> Matrix:
-        """The coefficients of the rules for each pair of the support, (M, Q)."""
+        """The coefficients of the rules for each pair of the support, (n_rules, n_pairs)."""
         return compact(self.form.operator[:, self.places])
 
     @cached_property
@@ -437,10 +435,10 @@ class RuleConstants:
 
     @cached_property
     def local(self) -> tuple[Support, Matrix | None]:
-        """The pairs (column, action) on which rules depend in any cell, and an embedding, (Q, C * q).
+        """The pairs (column, action) on which rules depend in any cell, and an embedding.
 
-        The embedding has a one if a pair of the support is this pair of columns in this cell. Without cells,
-        the pairs are those of the support, and the embedding is None.
+        The embedding, (n_pairs, n_cells * n_local_pairs), has a one if a pair of the support is this pair of
+        columns in this cell. Without cells, the pairs are those of the support, and the embedding is None.
         """
         if self.layout is None:
             return self.support, None
@@ -503,7 +501,7 @@ class Dual:
         return sum_blocks(self.blocks, passes) if self.source is None else self.source.total(*passes)
 
     def with_bounds(self, bounds: Floats) -> Dual:
-        """Return the dual of the same rows with other bounds of the rules, (M,)."""
+        """Return the dual of the same rows with other bounds of the rules, (n_rules,)."""
         return self._change(form=replace(self.form, bounds=bounds))
 
     def with_form(self, form: LinearForm) -> Dual:
@@ -571,11 +569,11 @@ class Dual:
         return TallyPass(matrix, self.beta, space, support, (self.rules.wanted, self.observed_wanted))
 
     def value_and_gradient(self, multipliers: Floats) -> tuple[float, Floats]:
-        """Return F(lambda) and its gradient, (M,)."""
+        """Return F(lambda) and its gradient, (n_rules,)."""
         return self.first_order(self.tally(multipliers), multipliers)
 
     def first_order(self, total: Tally, multipliers: Floats) -> tuple[float, Floats]:
-        """Return F(lambda) and its gradient, (M,), from the tally at these multipliers."""
+        """Return F(lambda) and its gradient, (n_rules,), from the tally at these multipliers."""
         form = self.form
         value = total.potential / total.mass + float(form.bounds @ multipliers) - form.base_constant
         gradient = form.bounds - form.operator @ (total.moments.ravel() / total.mass)
@@ -583,7 +581,7 @@ class Dual:
         return value, gradient + self.ridge * multipliers
 
     def hessian(self, multipliers: Floats) -> Floats:
-        """Return the second derivatives of F, (M, M)."""
+        """Return the second derivatives of F, (n_rules, n_rules)."""
         return self.second_order(self.tally(multipliers, curvature=True)).restrict(slice(None))
 
     def second_order(self, total: Tally) -> Hessian:
@@ -604,7 +602,7 @@ class Dual:
         return Hessian(self.rules.couplings, sparse.csr_array(embedding @ diagonal @ embedding.T), self.ridge)
 
     def stochastic_gradient(self, multipliers: Floats, block: Block) -> Floats:
-        """Return an estimate of the gradient, (M,), from the weighted rows of a block.
+        """Return an estimate of the gradient, (n_rules,), from the weighted rows of a block.
 
         It is unbiased for rows that are drawn uniformly and have weights of mean one.
         """
@@ -621,7 +619,7 @@ class Dual:
         return float(multipliers @ self.best_responses([multipliers])[0])
 
     def best_responses(self, several: Sequence[Floats]) -> list[Floats]:
-        """Return the excess of each rule, E[c] - b, (M,), for the policy that minimizes E[lambda' c].
+        """Return the excess of each rule, E[c] - b, (n_rules,), for the policy that minimizes E[lambda' c].
 
         The result has one array for each of the given multipliers.
         """
@@ -687,10 +685,11 @@ class Dual:
 
 
 def find_wanted(base: Floats, couplings: sparse.csr_array, layout: Layout | None) -> Mask | None:
-    """Return a mask (column, action) of the moments that an objective (F, A) or rules (M, F * A) use.
+    """Return a mask (column, action) of the moments that the objective or the rules use.
 
-    Return None, for all, unless these are a small part of many. With many classes, the probability of a label
-    matters only for this label, and computing the other moments would take most of the time.
+    The coefficients are `base`, (n_features, n_actions), and `couplings`, (n_rules, n_features * n_actions).
+    Return None, for all, unless the used moments are a small part of many. With many classes, the probability
+    of a label matters only for this label, and computing the other moments would take most of the time.
     """
     wanted: Mask = base != 0
     wanted.ravel()[couplings.indices] = True

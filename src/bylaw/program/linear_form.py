@@ -3,8 +3,6 @@
 The loss and every rule are c_j(x, a) = sum_k phi_k(x) B_j[k, a] - b_j with a few features phi of a row x:
 probabilities of events such as 1, P(label | x), P(group, label | x), times columns of the evidence. All
 rates follow from the moments E[phi_k(x) pi(a | x)] of a policy pi.
-
-Letters in shapes: F features, A actions, M rules.
 """
 
 from __future__ import annotations
@@ -104,7 +102,7 @@ class FeatureMap:
         return evidence.with_columns(groups={**evidence.groups, **groups}, costs={**evidence.costs, **costs})
 
     def columns(self, evidence: RowData, rows: Part, out: Floats) -> Floats:
-        """Compute the features of these rows, (F, n_rows), write them to `out`, and return it."""
+        """Compute the features of these rows, (n_features, n_rows), write them to `out`, and return it."""
         for k, feature in enumerate(self.features):
             out[k] = feature.column(evidence, rows)
         return out
@@ -188,15 +186,15 @@ def evaluate_cost(
 
 @dataclass(frozen=True)
 class LinearForm:
-    """A compiled problem: the loss and M rules as coefficients of F features and A actions."""
+    """A compiled problem: the loss and the rules as coefficients of features and actions."""
 
     feature_map: FeatureMap
-    base: Floats  # (F, A): the loss of each action is features' @ base + base_constant
+    base: Floats  # (n_features, n_actions): the loss of each action is features' @ base + base_constant
     base_constant: float
-    couplings: sparse.csr_array  # (M, F * A): the matrices B_j, flattened, one per row
-    bounds: Floats  # (M,): the constants b_j
+    couplings: sparse.csr_array  # (n_rules, n_features * n_actions): the matrices B_j, flattened, one per row
+    bounds: Floats  # (n_rules,): the constants b_j
     rules: tuple[ExpandedRule, ...]  # the M single rules, each with the statement it is part of
-    scales: Floats  # (M,): the units of the rules, by which couplings and bounds are divided
+    scales: Floats  # (n_rules,): the units of the rules, by which couplings and bounds are divided
     frequencies: Frequencies = field(default_factory=dict)
 
     @property
@@ -205,7 +203,7 @@ class LinearForm:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The texts of the M rules."""
+        """The texts of the rules."""
         return tuple(str(found.rule) for found in self.rules)
 
     @cached_property
@@ -215,7 +213,7 @@ class LinearForm:
 
     @cached_property
     def places(self) -> NDArray[np.int64]:
-        """The index of the statement in the problem that each rule is part of, (M,)."""
+        """The index of the statement in the problem that each rule is part of, (n_rules,)."""
         return np.array([found.place for found in self.rules], dtype=np.int64)
 
     @cached_property
@@ -224,11 +222,14 @@ class LinearForm:
         return compact(self.couplings)
 
     def prices(self, multipliers: Floats) -> Floats:
-        """Return the shadow price of each rule, (M,), in its own unit: the cost's derivative in its bound."""
+        """Return the shadow price of each rule, (n_rules,).
+
+        It is the derivative of the cost in the bound of the rule, in the unit of the rule.
+        """
         return multipliers / self.scales
 
     def score_matrix(self, multipliers: Floats) -> Floats:
-        """Return the matrix (F, A) whose product with the features is the score of each action.
+        """Return the coefficients of the features in the score of each action, (n_features, n_actions).
 
         The score is -(loss + multipliers' costs of the rules), without the constant bounds.
         """
@@ -236,7 +237,10 @@ class LinearForm:
 
 
 def compute_scores(score_matrix: Floats, features: Floats) -> Floats:
-    """Return score_matrix' @ features, (A, n_rows), for a matrix (F, A) and features (F, n_rows)."""
+    """Return the scores of the actions, score_matrix' @ features, (n_actions, n_rows).
+
+    `score_matrix` is (n_features, n_actions) and `features` are (n_features, n_rows).
+    """
     if has_few(int(np.count_nonzero(score_matrix)), score_matrix.size):
         return sparse.csr_array(score_matrix.T) @ features
     return score_matrix.T @ features
@@ -298,16 +302,16 @@ def compile_problem(
 
 @dataclass(frozen=True)
 class RateParts:
-    """The rates of the rules as sums of P parts, in the rules' own units.
+    """The rates of the rules as sums of parts, in the rules' own units.
 
-    All terms of a part are given the same one of E conditions.
+    All terms of a part are given the same condition.
     """
 
-    couplings: sparse.csr_array  # (P, F * A): coefficients of each part
-    rules: NDArray[np.int64]  # (P,): the index of the rule of each part
-    events: NDArray[np.int64]  # (P,): the index of the condition of each part
-    conditions: tuple[Conditions, ...]  # the E conditions; the empty one means all rows
-    frequencies: Floats  # (E,): the probability of each condition
+    couplings: sparse.csr_array  # (n_parts, n_features * n_actions): coefficients of each part
+    rules: NDArray[np.int64]  # (n_parts,): the index of the rule of each part
+    events: NDArray[np.int64]  # (n_parts,): the index of the condition of each part
+    conditions: tuple[Conditions, ...]  # the conditions; the empty one means all rows
+    frequencies: Floats  # (n_conditions,): the probability of each condition
 
     @cached_property
     def operator(self) -> Matrix:
@@ -334,16 +338,16 @@ def compile_parts(form: LinearForm) -> RateParts:
 
 
 def compile_rates(feature_map: FeatureMap, frequencies: Frequencies, rates: Sequence[Rate]) -> Floats:
-    """Return linear rates as matrices of coefficients, (n_rates, F, A), of the features of the map."""
+    """Return linear rates as coefficients of the features of the map, (n_rates, n_features, n_actions)."""
     compiler = _Compiler.resume(feature_map, frequencies)
     shape = (len(feature_map.features), len(feature_map.action_space.actions))
     return np.array([_dense(compiler.rate(rate)[0], shape) for rate in rates]).reshape(-1, *shape)
 
 
 def measure_wholes(form: LinearForm, moments: Floats) -> Floats:
-    """Return the denominator of the ratio in each rule, (M,), for a policy with moments E[phi pi'] (F, A).
+    """Return the denominator of the ratio in each rule, (n_rules,), or one for rules without a ratio.
 
-    It is one for rules without a ratio.
+    `moments` E[phi pi'], (n_features, n_actions), are those of a policy.
     """
     wholes = np.ones(len(form.rules))
     if not form.has_quotients:
@@ -357,17 +361,17 @@ def measure_wholes(form: LinearForm, moments: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class LevelSlopes:
-    """The derivatives of M compiled rules in their levels (the numbers that bound them), for rules on ratios.
+    """The derivatives of compiled rules in their levels (the numbers that bound them), for rules on ratios.
 
     Compiled rules are affine in these levels. The derivatives of other rules are zero.
     """
 
-    couplings: sparse.csr_array  # (M, F * A): derivatives of the couplings
-    bounds: Floats  # (M,): derivatives of the bounds
+    couplings: sparse.csr_array  # (n_rules, n_features * n_actions): derivatives of the couplings
+    bounds: Floats  # (n_rules,): derivatives of the bounds
 
     @classmethod
     def of(cls, form: LinearForm, scales: Floats) -> LevelSlopes:
-        """Return the derivatives for the rules of a form, divided by the units `scales`, (M,)."""
+        """Return the derivatives for the rules of a form, divided by the units `scales`, (n_rules,)."""
         compiler = _Compiler.resume(form.feature_map, form.frequencies)
         rows, constants = list[Entries](), np.zeros(len(form.rules))
         for j, found in enumerate(form.rules):
@@ -381,13 +385,13 @@ class LevelSlopes:
         return cls(scale_rows(_stack(rows, form.base.shape), 1 / scales), -constants / scales)
 
     def move(self, form: LinearForm, shifts: Floats) -> LinearForm:
-        """Return the form after adding `shifts`, (M,), to the levels of its rules."""
+        """Return the form after adding `shifts`, (n_rules,), to the levels of its rules."""
         couplings = form.couplings + scale_rows(self.couplings, shifts)
         return replace(form, couplings=sparse.csr_array(couplings), bounds=form.bounds + shifts * self.bounds)
 
 
 def measure_moments(form: LinearForm, rate: Rate, moments: Floats) -> float:
-    """Return the value of a linear rate for a policy with moments E[phi pi'] (F, A)."""
+    """Return the value of a linear rate for a policy with moments E[phi pi'] (n_features, n_actions)."""
     entries, constant = _Compiler.resume(form.feature_map, form.frequencies).rate(rate)
     known = {key: c for key, c in entries.items() if key[0] < len(moments)}
     return constant + sum(c * float(moments[key]) for key, c in known.items())
@@ -527,19 +531,19 @@ def _stack(rows: list[Entries], shape: tuple[int, int]) -> sparse.csr_array:
 
 
 def scale_rows(matrix: sparse.csr_array, factors: Floats) -> sparse.csr_array:
-    """Multiply each row of a matrix (M, N) by its factor, (M,)."""
+    """Multiply each row of a matrix, (n_rows, n_columns), by its factor, (n_rows,)."""
     data = matrix.data * np.repeat(factors, np.diff(matrix.indptr))
     return sparse.csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
 
 
 def _scales(feature_map: FeatureMap, couplings: sparse.csr_array, evidence: RowData) -> Floats:
-    """Return the unit of each rule, (M,): one for rules of ordinary size, otherwise the typical size.
+    """Return the unit of each rule, (n_rules,): one for rules of ordinary size, otherwise the typical size.
 
     So the tolerance of ordinary rules is absolute, and rules in millions or millionths are solved equally
     well.
     """
     features, margins = feature_map.features, evidence.margins
-    # Estimate E|phi|, (F,), on a few rows or, if rows are not in memory, from sums over them.
+    # Estimate E|phi|, (n_features,), on a few rows or, if rows are not in memory, from sums over them.
     if margins is not None and not len(evidence):
         feature_map.admit(evidence)
         typical = np.array([margins.estimate_size(feature.source, feature.event) for feature in features])
@@ -604,7 +608,7 @@ def _breaks_rules(form: LinearForm, place: int, evidence: RowData) -> bool:
     `place` is the index of the action. Rules that depend on other columns than probabilities count as
     violated.
     """
-    couplings = form.couplings[:, place :: form.base.shape[1]].tocoo()  # (M, F)
+    couplings = form.couplings[:, place :: form.base.shape[1]].tocoo()  # (n_rules, n_features)
     totals: Floats = -form.bounds.copy()
     for j, k, coefficient in zip(*couplings.coords, couplings.data, strict=True):
         source, event = form.feature_map.features[k]

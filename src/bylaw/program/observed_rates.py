@@ -4,8 +4,6 @@ Observed rates use observed labels and groups. They are sums over rows and linea
 rates are. To first order, a row changes a rate by its influence: its contribution less the rate times
 P(event | x) / P(event), because a conditional rate is a ratio of two means. The variance of the rate is the
 variance of the influences divided by the number of rows.
-
-Letters in shapes: M rules, F features, A actions, E conditions.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ from bylaw.rows.outcomes import ObservedRows
 
 
 class RateExcess(NamedTuple):
-    """The excesses of a policy's rates beyond the stated bounds, (M,) each, in the dual's units."""
+    """The excesses of a policy's rates beyond the stated bounds, (n_rules,) each, in the dual's units."""
 
     predicted: Floats
     observed: Floats
@@ -50,7 +48,7 @@ class RateExcess(NamedTuple):
         return self.observed - self.predicted
 
 
-Target = Callable[[RateExcess], Floats]  # returns the excess of each rule that must be <= 0, (M,)
+Target = Callable[[RateExcess], Floats]  # returns the excess of each rule that must be <= 0, (n_rules,)
 
 
 @dataclass(frozen=True)
@@ -58,8 +56,8 @@ class ObservedRates:
     """The rules compiled with observed labels and groups."""
 
     form: LinearForm
-    couplings: sparse.csr_array  # (M, n_observed_features * A), in the units of the dual's rules
-    visible: NDArray[np.bool_]  # (M,): rules for which all labels and groups that they need were observed
+    couplings: sparse.csr_array  # (n_rules, n_observed_features * n_actions), in the dual's units
+    visible: NDArray[np.bool_]  # (n_rules,): rules whose labels and groups were all observed
     empty: tuple[Conditions, ...] = ()  # conditions of families without observed rows; rules not visible
 
     @cached_property
@@ -118,7 +116,7 @@ _TILE = 2**17  # rows times rules that are computed at a time, to save memory
 
 
 class StandardErrors(NamedTuple):
-    """Standard errors of the rules' rates, (M,) each, in the dual's units."""
+    """Standard errors of the rules' rates, (n_rules,) each, in the dual's units."""
 
     predicted: Floats
     observed: Floats
@@ -129,14 +127,14 @@ class StandardErrors(NamedTuple):
 class _View:
     """The coefficients of the rates on one set of features: the predicted or the observed ones."""
 
-    couplings: Matrix  # (M, F * A), in the dual's units
+    couplings: Matrix  # (n_rules, n_features * n_actions), in the dual's units
     parts: RateParts
-    scales: Floats  # (M,): the units of the dual's rules
-    conditions: list[int]  # indices of the E features that are P(condition | x)
-    chances: list[Floats] | None = None  # P(condition | x) in each block, (E, n_rows), if not features
+    scales: Floats  # (n_rules,): the units of the dual's rules
+    conditions: list[int]  # indices of the features that are P(condition | x)
+    chances: list[Floats] | None = None  # (n_conditions, n_rows) of each block, if not features
 
     def find_chances(self, block: int, features: Floats) -> Floats:
-        """Return the probabilities of the conditions on each row of a block, (E, n_rows)."""
+        """Return the probabilities of the conditions on each row of a block, (n_conditions, n_rows)."""
         return features[self.conditions] if self.chances is None else self.chances[block]
 
     def restrict(
@@ -145,12 +143,12 @@ class _View:
         """Return a function that computes the influence of each row on the rates of some rules.
 
         Its arguments are the features, the probabilities of the actions and those of the conditions, each
-        with one column per row. The influences, (len(rules), n_rows), are for a policy with these moments (F,
-        A); their mean is zero.
+        with one column per row. The influences, (len(rules), n_rows), are for a policy with these moments;
+        their mean is zero.
         """
         parts, shape = self.parts, (len(self.scales), len(self.parts.conditions))
         rates = parts.operator @ (moments.ravel() / mass) / self.scales[parts.rules]
-        # Rates divided by frequencies, (M, E): a row that satisfies a condition lowers the rates given it.
+        # A row that satisfies a condition lowers the rates given it, by rate / frequency.
         entries = rates / parts.frequencies[parts.events], (parts.rules, parts.events)
         slopes = compact(sparse.csr_array(entries, shape=shape))[rules]
         couplings = self.couplings[rules]
@@ -196,7 +194,7 @@ class RateUncertainty:
 
     @cached_property
     def mirrors(self) -> NDArray[np.int64]:
-        """For each rule, the index of the first rule that is the same or its opposite, (M,)."""
+        """For each rule, the index of the first rule that is the same or its opposite, (n_rules,)."""
         both = [sparse.csr_array(view.couplings) for view in self.views]
         return find_mirrors(sparse.csr_array(sparse.hstack(both, format="csr")))
 

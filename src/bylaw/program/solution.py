@@ -78,12 +78,11 @@ class Guarantee:
     """Bounds on the violation and the cost of a policy, by the paper's Lemma "hat_grad_map_stat".
 
     The lemma bounds both by the norm of the gradient mapping, ||G||, on the population. Only its value on the
-    n
-    fitted rows is known (for a stream, which keeps no rows, on its last batch). As projections do not
+    n fitted rows is known (for a stream, which keeps no rows, on its last batch). As projections do not
     increase distances, and the rate of each rule is a mean,
 
-        ||G|| <= ||G on the fitted rows|| + ||v - v on the fitted rows||,
-        E||v - v on n rows|| <= sigma / sqrt(n)
+        ||G|| <= ||G on the fitted rows|| + ||v - v on the fitted rows||, E||v - v on n rows|| <= sigma /
+        sqrt(n)
 
     for the violations v of a policy that does not depend on these rows. For a policy fitted on the same rows,
     it is the order of magnitude (in the paper: up to logarithms and a factor 1 + ||lambda|| sigma / sqrt(n)).
@@ -106,9 +105,8 @@ class Guarantee:
         the inverse temperature.
     sigma : float
         sigma^2 = E max_a ||c(x, a)||^2, where c are the rules' costs less their bounds. With weights w,
-        sigma^2
-        is at least n sum w^2 max_a ||c||^2 / (sum w)^2, so that sigma^2 / n is the variance of weighted
-        means.
+        sigma^2 is at least n sum w^2 max_a ||c||^2 / (sum w)^2, so that sigma^2 / n is the variance of
+        weighted means.
     smoothness : float
         L = 2 beta sigma^2.
     mean_norm : float
@@ -352,7 +350,7 @@ class ExactOptimum(NamedTuple):
     """The optimum of the exact linear program on the fitted rows."""
 
     cost: float
-    multipliers: Floats  # (M,): one for each rule
+    multipliers: Floats  # (n_rules,): one for each rule
     probabilities: Floats | None = None  # (n_actions, n_rows), in the order of the dual's blocks
 
 

@@ -1,12 +1,9 @@
 """Linear programs over mixtures of policies, by column generation, for any number of rows.
 
-A policy enters only by its violations v = E[c] - b, (M,), one per rule. A small master program finds the best
-mixture of the policies found so far; its dual variables lambda give a new policy, which minimizes lambda'v,
-in one pass over the rows (Dantzig and Wolfe). The cost of the mixture bounds the optimum from above, and
-lambda'v bounds it from below, so the bounds are valid whenever the search stops. Several programs share the
-policies.
-
-Letters in shapes: M rules, R rules of one program, S slacks.
+A policy enters only by its violations v = E[c] - b, (n_rules,). A small master program finds the best mixture
+of the policies found so far; its dual variables lambda give a new policy, which minimizes lambda'v, in one
+pass over the rows (Dantzig and Wolfe). The cost of the mixture bounds the optimum from above, and lambda'v
+bounds it from below, so the bounds are valid whenever the search stops. Several programs share the policies.
 """
 
 from __future__ import annotations
@@ -39,19 +36,22 @@ class MixtureProgram:
     It minimizes goal'v + price'slack subject to v - loosening slack <= allowed.
     """
 
-    rules: NDArray[np.int64]  # (R,): indices of the rules among the M rules
-    goal: Floats  # (M,): cost of one unit of each violation
-    price: Floats  # (S,): cost of one unit of each slack
-    loosening: sparse.csr_array  # (R, S): effect of slacks on bounds, at most one slack for a rule
+    rules: NDArray[np.int64]  # indices of the rules of this program among all rules
+    goal: Floats  # (n_rules,): cost of one unit of each violation
+    price: Floats  # (n_slacks,): cost of one unit of each slack
+    loosening: sparse.csr_array  # (len(rules), n_slacks): effect of slacks on bounds, one per rule
     allowed: float = 0.0  # violation that is allowed without slack
     least_slack: float = 0.0  # lower bound of each slack
 
     def worth(self, violations: Floats, prices: Floats) -> float:
-        """Return the Lagrangian of a policy with violations (M,), at these prices of the rules, (R,)."""
+        """Return the Lagrangian of a policy: its cost plus its violations times the prices of the rules.
+
+        `violations` are (n_rules,) and `prices` are (len(rules),).
+        """
         return float(self.goal @ violations + prices @ (violations[self.rules] - self.allowed))
 
     def cost(self, violations: Floats) -> float:
-        """Return the cost of a policy with these violations, (M,), including the slack that it needs."""
+        """Return the cost of a policy with violations (n_rules,), including the slack that it needs."""
         needed = self.loosening.copy()
         needed.data = violations[self.rules][self.loosening.nonzero()[0]] / needed.data
         slack = np.full(len(self.price), self.least_slack)
@@ -59,7 +59,7 @@ class MixtureProgram:
         return float(self.goal @ violations + self.price @ slack)
 
     def project_prices(self, multipliers: Floats) -> Floats:
-        """Return multipliers, (R,), scaled down so that more slack does not lower the Lagrangian.
+        """Return multipliers, (len(rules),), reduced so that more slack does not lower the Lagrangian.
 
         That is loosening' lambda <= price, with equality if slack may be negative.
         """
@@ -75,9 +75,9 @@ class MixtureBounds:
     """An upper and a lower bound on the optimum of a mixture program, with their proofs."""
 
     upper: float  # the cost of a mixture of policies
-    violations: Floats  # (M,), of that mixture
+    violations: Floats  # (n_rules,), of that mixture
     lower: float  # no policy costs less
-    multipliers: Floats  # (M,): multipliers that prove the lower bound
+    multipliers: Floats  # (n_rules,): multipliers that prove the lower bound
 
     def within(self, gap: float) -> bool:
         return self.upper - self.lower <= gap
@@ -91,13 +91,16 @@ class MasterProgram:
 
     def __init__(self, program: MixtureProgram, known: list[Floats]) -> None:
         self.program = program
-        self.known = np.array(known)  # (P, M)
+        self.known = np.array(known)  # (n_parts, n_rules)
         first = self.known[:, program.rules].mean(axis=0)
-        self.watched = np.zeros(len(program.rules), dtype=bool)  # (R,): rules of the master program
+        self.watched = np.zeros(len(program.rules), dtype=bool)  # (len(rules),): rules of the master program
         self._watch(first)
 
     def _watch(self, missed: Floats) -> None:
-        """Add the most violated rules to those of the master program; `missed` (R,) are their excesses."""
+        """Add the most violated rules to the rules of the master program.
+
+        `missed` are the violations, (len(rules),).
+        """
         worst = np.argsort(-missed)[:_MOST_NEW]
         self.watched[worst[missed[worst] > ROUNDING / 10]] = True
         if not len(self.program.price):
@@ -107,8 +110,8 @@ class MasterProgram:
     def mix(self) -> tuple[float, Floats, Floats] | None:
         """Solve the master program.
 
-        Return the value of the best mixture, its violations (M,), and the prices of the rules, (R,); None if
-        the linear program has no solution.
+        Return the value of the best mixture, its violations (n_rules,), and the prices of the rules,
+        (len(rules),); None if the linear program has no solution.
         """
         program, known = self.program, self.known
         rules, n_slacks = program.rules[self.watched], len(program.price)
@@ -132,7 +135,10 @@ class MasterProgram:
         return best.fun, violations, program.project_prices(prices)
 
     def add(self, violations: Floats, prices: Floats) -> None:
-        """Add a policy, and drop the policies that cost most at these prices, (R,), if there are too many."""
+        """Add a policy with these violations, and drop the most expensive policies if there are too many.
+
+        The cost of a policy is measured at these prices of the rules, (len(rules),).
+        """
         worth = self.known @ self.program.goal + self.known[:, self.program.rules] @ prices
         room = _LEAST_ROOM + 2 * int(self.watched.sum())
         self.known = np.vstack([self.known[np.argsort(worth, kind="stable")[:room]], violations])
@@ -150,7 +156,7 @@ class ColumnGeneration:
         costs = form.couplings.data * mean[features]  # terms of the cost of each rule and action
         by_action = sparse.csr_array((costs, (rules, actions)), (dual.n_rules, form.base.shape[1]))
         constant = form.action_space.constant_decisions()
-        self.known = [by_action @ decision - form.bounds for decision in constant]  # (M,) each
+        self.known = [by_action @ decision - form.bounds for decision in constant]  # (n_rules,) each
         first = np.unique(np.linspace(0, dual.n_rules - 1, _MOST_FIRST).astype(int))
         self.known += dual.best_responses([np.eye(1, dual.n_rules, j)[0] for j in first])
         if multipliers is not None:
@@ -161,7 +167,7 @@ class ColumnGeneration:
             self.sample = ColumnGeneration(dual.with_rows(dual.blocks), multipliers)
 
     def add_best_response(self, multipliers: Floats) -> Floats:
-        """Add the policy that minimizes lambda'v, and return its violations, (M,)."""
+        """Add the policy that minimizes lambda'v, and return its violations, (n_rules,)."""
         self.asked.append(multipliers)
         self.known += self.dual.best_responses([multipliers])
         return self.known[-1]
@@ -204,7 +210,7 @@ class ColumnGeneration:
         return answer
 
     def _price(self, program: MixtureProgram, prices: Floats, answer: MixtureBounds) -> MixtureBounds:
-        """Add the best policy at these prices, (R,), and improve the lower bound with it."""
+        """Add the best policy at these prices, (len(rules),), and improve the lower bound with it."""
         multipliers = program.goal.copy()
         multipliers[program.rules] += prices
         lower = program.worth(self.add_best_response(multipliers), prices)

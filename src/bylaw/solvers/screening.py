@@ -31,13 +31,13 @@ _FAR = 20.0  # least beta times margin of a far row: other decisions then have a
 class Metric:
     """A bound on the change of the scores of a row when the weights of the features change.
 
-    It uses T columns of the rows, of which the features are made in each of C cells.
+    It uses the columns of the rows on which rules depend in any cell.
     """
 
     features: NDArray[np.int64]  # features on which rules depend; the weights of others do not change
-    columns: NDArray[np.int64]  # (T,): indices of the columns in blocks
+    columns: NDArray[np.int64]  # (n_columns_used,): indices of the columns in blocks
     layout: Layout | None  # of features in columns and cells, if rows are sorted by cell
-    root: Floats  # (T, T): the matrix R, lower triangular, with RR' near E[x x'] for columns x
+    root: Floats  # the lower triangular matrix R, (n_columns_used, n_columns_used), with RR' near E[x x']
     separate: bool  # whether decisions are sets, so that the decision on each label is separate
 
     @classmethod
@@ -52,19 +52,19 @@ class Metric:
         return cls(features, touched, block.layout, np.linalg.cholesky(square), separate)
 
     def length(self, moves: Floats) -> float:
-        """Return the largest |R' (D_a - D_b)| in any cell, for changes D of the weights, (F, A).
+        """Return the largest |R' (D_a - D_b)| in any cell, for changes D of the weights.
 
-        For sets, it is the largest |R' D_a|.
+        The changes `moves` are (n_features, n_actions). For sets, it is the largest |R' D_a|.
         """
         spread = moves[None] if self.layout is None else self.layout.spread_matrix(moves)
-        scaled = self.root.T @ spread[:, self.columns]  # R' D, (C, T, A)
+        scaled = self.root.T @ spread[:, self.columns]  # R' D, (n_cells, n_columns_used, n_actions)
         gram = scaled.transpose(0, 2, 1) @ scaled
         squares = np.diagonal(gram, axis1=1, axis2=2)
         lengths = squares if self.separate else squares[:, :, None] + squares[:, None] - 2 * gram
         return math.sqrt(max(lengths.max(), 0.0))
 
     def sizes(self, columns: Floats) -> Floats:
-        """Return |R^-1 x| of each row, (n_rows,), from the columns of a block, (D, n_rows)."""
+        """Return |R^-1 x| of each row, (n_rows,), from the columns of a block, (n_columns, n_rows)."""
         scaled = self._inverse @ columns[self.columns]
         return np.sqrt(np.einsum("tn,tn->n", scaled, scaled))
 
@@ -101,7 +101,7 @@ class Screen(Sums):
         return total
 
     def far_tally(self, weights: Floats) -> Tally:
-        """Return the tally of the far rows at weights (F, A) that do not change their decisions."""
+        """Return the tally of the far rows at weights that do not change their decisions."""
         return replace(self.far, potential=float((weights * self.far.moments).sum()))
 
 
@@ -109,7 +109,7 @@ class Screen(Sums):
 class ScreenPass:
     """A pass that separates near rows from far rows, whose decision is stable under small changes."""
 
-    weights: Floats  # (F, A): weights of the features in the scores
+    weights: Floats  # (n_features, n_actions): weights of the features in the scores
     metric: Metric
     allowance: float  # largest change of the weights, by the metric, that leaves far rows unchanged
     margin: float  # least margin of far rows after such a change
@@ -123,7 +123,7 @@ class ScreenPass:
         return Screen((near,), Tally(float(mass.sum()), 0.0, moments, observed=observed))
 
     def covers(self, weights: Floats) -> bool:
-        """Return whether the decisions on all far rows are surely the same at these weights, (F, A)."""
+        """Return whether the decisions on all far rows are surely the same at these weights."""
         moves = weights - self.weights
         # The metric ignores features with coefficient zero, whose weights may change if a level changes.
         hidden = np.delete(moves, self.metric.features, axis=0).any()
@@ -182,9 +182,9 @@ class ScreenedRows:
         self.kept = plan, replace(screen, near=tuple(join_blocks(screen.near)))
 
     def plan(self, weights: Floats, beta: float) -> ScreenPass | None:
-        """Return a pass that screens the rows at weights (F, A), for policies with this beta or a larger one.
+        """Return a pass that screens the rows at these weights, for policies with this beta or a larger one.
 
-        Return None if the near rows would not fit in memory.
+        The weights are (n_features, n_actions). Return None if the near rows would not fit in memory.
         """
         margin, room = _FAR / beta, []
         for block in self.sample.blocks:

@@ -5,8 +5,6 @@ is an item with its own decision: its score is -(loss + lambda_j cost) with the 
 dual is a sum of convex functions of one multiplier each, so that the brackets of all roots shrink together.
 An item whose score is far from zero at both ends of a bracket has the same decision everywhere in it, because
 scores are linear in the multiplier. Only the other items, near the threshold, are evaluated again.
-
-Letters in shapes: M rules, A labels.
 """
 
 from __future__ import annotations
@@ -36,10 +34,10 @@ OFF = 1.2  # largest factor by which the sample's root is expected to differ fro
 
 
 def find_separate_rules(form: LinearForm, *others: sparse.csr_array) -> NDArray[np.int64] | None:
-    """Return the index of the rule that depends on the inclusion of each label, (A,).
+    """Return the index of the rule that depends on the inclusion of each label, (n_labels,).
 
-    The index is M for labels without a rule. `others` are couplings of the same M rules with other features.
-    Return None if decisions are not sets, or if several rules depend on one label.
+    The index is the number of rules for labels without a rule. `others` are couplings of the same rules with
+    other features. Return None if decisions are not sets, or if several rules depend on one label.
     """
     if form.action_space.exclusive:
         return None
@@ -55,9 +53,9 @@ class ItemSums(NamedTuple):
     """Weighted sums over all items at some multipliers."""
 
     potential: float
-    costs: Floats  # (M,): cost of the included items, for each rule
-    observed: Floats  # (M,): the same with observed features
-    curvature: Floats  # (M,): second derivatives of the potential
+    costs: Floats  # (n_rules,): cost of the included items, for each rule
+    observed: Floats  # (n_rules,): the same with observed features
+    curvature: Floats  # (n_rules,): second derivatives of the potential
 
 
 @dataclass(frozen=True)
@@ -69,19 +67,19 @@ class NearItems:
 
     beta: float
     mass: float  # sum of the weights of all rows
-    low: Floats  # (M,): lower ends of the range
-    high: Floats  # (M,): upper ends of the range
-    far: Floats  # (3, M + 1): losses, costs, observed costs of included far items, by rule
+    low: Floats  # (n_rules,): lower ends of the range
+    high: Floats  # (n_rules,): upper ends of the range
+    far: Floats  # (3, n_rules + 1): losses, costs, observed costs of included far items, by rule
     columns: Floats  # (3, n_near): loss, cost, observed cost of each near item
     weights: Floats | None  # (n_near,): weights of their rows; None if all are one
     rules: NDArray[np.int64]  # (n_near,): index of the rule of each near item
 
     def covers(self, multipliers: Floats) -> bool:
-        """Return whether multipliers (M,) are in the range."""
+        """Return whether multipliers (n_rules,) are in the range."""
         return bool(((self.low <= multipliers) & (multipliers <= self.high)).all())
 
     def narrow(self, low: Floats, high: Floats) -> NearItems:
-        """Return the items whose decision varies within a smaller range, from `low` to `high`, (M,) each."""
+        """Return the items whose decision varies within the smaller range from `low` to `high`."""
         sure = -NEGLIGIBLE / self.beta  # a margin beyond which the decision is certain
         margins = [self._measure_margins(end) for end in (low, high)]
         least, most = np.minimum(*margins), np.maximum(*margins)
@@ -97,7 +95,7 @@ class NearItems:
         )
 
     def sum(self, multipliers: Floats) -> ItemSums:
-        """Return the sums over all items at multipliers (M,) in the range."""
+        """Return the sums over all items at multipliers (n_rules,) in the range."""
         scores = -self.beta * self._measure_margins(multipliers)
         tails = np.exp(-np.abs(scores))
         chances = np.where(scores > 0, 1.0, tails) / (1.0 + tails)
@@ -171,7 +169,10 @@ def screen_items(
 
 
 def _unfold(couplings: sparse.csr_array, shape: tuple[int, int]) -> sparse.csr_array:
-    """Return the coefficients of each label, (A, F), from couplings (M, F * A), added up over the rules."""
+    """Return the coefficients of each label, (n_labels, n_features), added up over the rules.
+
+    `couplings` are (n_rules, n_features * n_labels), and `shape` is (n_features, n_labels).
+    """
     features, actions = np.divmod(couplings.indices, shape[1])
     return sparse.csr_array((couplings.data, (actions, features)), shape=shape[::-1])
 
@@ -240,7 +241,7 @@ class _RootSearch:
         return None
 
     def find(self, near: NearItems, precision: float) -> Floats:
-        """Return the roots, (M,), in the range of these items, up to the tolerance or a precision."""
+        """Return the roots, (n_rules,), in the range of these items, up to the tolerance or a precision."""
         low, high = near.low, near.high
         point, before = self._halve(low, high), np.full(len(low), np.inf)
         for _ in range(self.max_steps):
@@ -266,7 +267,7 @@ class _RootSearch:
         return np.sqrt(floor) * np.sqrt(high)
 
     def _evaluate(self, near: NearItems, point: Floats) -> tuple[Floats, Floats]:
-        """Return the first and second derivatives of the dual in each multiplier, (M,) each."""
+        """Return the first and second derivatives of the dual in each multiplier, (n_rules,) each."""
         form, sums = self.dual.form, near.sum(point)
         gradient = form.bounds - sums.costs / near.mass
         value = sums.potential / near.mass + float(form.bounds @ point) - form.base_constant
@@ -280,7 +281,7 @@ class _RootSearch:
 def bisect_observed(
     dual: Dual, rates: ObservedRates, target: Target, tolerance: Floats, begin: Floats
 ) -> Floats:
-    """Return multipliers, (M,), at which a separable dual just satisfies its rules on observed rates.
+    """Return multipliers, (n_rules,), at which a separable dual just satisfies its rules on observed rates.
 
     The rate of a rule does not depend on the multipliers of other rules, so that the brackets of all rules
     are halved together. The result is the upper end of each bracket, at which the rule is satisfied, or the
@@ -317,7 +318,7 @@ def bisect_observed(
 
 
 def _measure_items(dual: Dual, rates: ObservedRates) -> Callable[[Floats, Floats, Floats], RateExcess]:
-    """Return a function that measures rates at multipliers (M,) in shrinking brackets.
+    """Return a function that measures rates at multipliers (n_rules,) in shrinking brackets.
 
     If rows are in memory, only items near the threshold are evaluated again.
     """

@@ -14,8 +14,6 @@ rates satisfy the rules is returned or, if all violate them, the one with the sm
 Constant decisions limit the cost of fitting noise. A policy is rejected if it costs notably more than a
 mixture of the policy without rules and a constant decision that satisfies the rules, or if its multipliers
 are larger than weak duality allows, given the slack that a constant decision leaves.
-
-Letters in shapes: M rules.
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ class ObservedSolution:
     multipliers: Floats
     value: float  # of the dual whose bounds make the multipliers optimal
     rates: RateExcess
-    excess: Floats  # (M,): the target; within the tolerance if `holds`
+    excess: Floats  # (n_rules,): the target; within the tolerance if `holds`
     cost: float  # from observed labels and groups
     holds: bool  # whether the policy satisfies all rules
     conflict: bool  # whether the predicted rules, shifted by the plug-in errors, are infeasible
@@ -106,7 +104,7 @@ class ShiftedRules:
     def solve(self, begin: Floats) -> ObservedSolution:
         """Return the cheapest candidate that satisfies the rules, or the one with the smallest violation.
 
-        The search begins with these multipliers, (M,), near the solution.
+        The search begins with these multipliers, (n_rules,), near the solution.
         """
         conflict = False
         if find_separate_rules(self.dual.form) is None:
@@ -138,7 +136,7 @@ class ShiftedRules:
 
     @cached_property
     def aim(self) -> Floats:
-        """The slack that convex problems aim at, (M,): small, but enough for the decision on one row."""
+        """The slack that convex problems aim at, (n_rules,): small, but enough for one decision."""
         return 0.05 * np.minimum(self.units, 2 * self.room)
 
     def measure(self, multipliers: Floats, dual: Dual | None = None) -> _Point:
@@ -221,7 +219,7 @@ class ShiftedRules:
         return point
 
     def _solve(self, shift: Floats, start: Floats) -> _Point | None:
-        """Compute the optimal policy for bounds lowered by `shift`, (M,), and add it to the candidates.
+        """Compute the optimal policy for bounds lowered by `shift`, (n_rules,), and add it to the candidates.
 
         Return None if these bounds are infeasible for predicted rates, or if the policy is too expensive.
         """
@@ -304,7 +302,7 @@ class ShiftedRules:
             inside, outside = (middle, outside) if middle.holds else (inside, middle)
 
     def _mix(self, points: Sequence[_Point]) -> Floats:
-        """Return the shift, (M,), that Anderson mixing proposes.
+        """Return the shift, (n_rules,), that Anderson mixing proposes.
 
         It is the combination of the proposals of the points that minimizes the residuals of the active rules,
         in standard errors.
@@ -322,7 +320,7 @@ class ShiftedRules:
         """Return prices of one rule at which its observed rate satisfies it, the cheapest policy first.
 
         The level of the rule in this dual may differ, and the rule's own entry of `multipliers` is ignored.
-        The prices of other rules, (M,), are fixed. The scores of a row are linear in the price, so its
+        The prices of other rules, (n_rules,), are fixed. The scores of a row are linear in the price, so its
         decision follows the upper envelope of one line per action. The changes of the decisions on all rows,
         in order of the price, give excess and cost at every price. Each price in the list is midway between
         two changes.
@@ -339,7 +337,7 @@ class ShiftedRules:
         excess, cost = -self.dual.form.bounds[rule] * mass, 0.0
         for block in blocks:
             assert block.observed is not None
-            scores, falls = block.scores(matrix), falls_matrix.T @ block.features  # (A, n_rows)
+            scores, falls = block.scores(matrix), falls_matrix.T @ block.features  # (n_actions, n_rows)
             paid = [part.T @ block.observed * block.row_weights for part in (excess_matrix, rates.form.base)]
             rows = np.arange(block.n_rows)
             # Begin at price zero with the largest score; of equal scores, the one that falls least.
@@ -380,21 +378,21 @@ class _Point:
     value: float  # of the dual with the bounds as stated
     rates: RateExcess
     cost: float  # from observed labels and groups
-    solved: Floats | None = None  # (M,): the shift for which a convex problem had this solution
+    solved: Floats | None = None  # (n_rules,): the shift for which a convex problem had this solution
 
     @cached_property
     def excess(self) -> Floats:
-        """The excess of the target, (M,), which must be <= 0."""
+        """The excess of the target, (n_rules,), which must be <= 0."""
         return self.problem.target(self.rates)
 
     @property
     def proposal(self) -> Floats:
-        """The shift of the bounds for which observed rates of this policy would satisfy the rules, (M,)."""
+        """The shift of bounds that would make observed rates of this policy satisfy the rules, (n_rules,)."""
         return self.excess - self.rates.predicted + self.problem.aim
 
     @property
     def shift(self) -> Floats:
-        """A shift of the bounds for which the policy is optimal, (M,): rules with a price are tight."""
+        """A shift of the bounds for which the policy is optimal, (n_rules,): rules with a price are tight."""
         return -self.rates.predicted if self.solved is None else self.solved
 
     @cached_property
@@ -420,7 +418,7 @@ class _Point:
 
     @property
     def active(self) -> NDArray[np.bool_]:
-        """A mask of the rules that have a price or are violated, (M,)."""
+        """A mask of the rules that have a price or are violated, (n_rules,)."""
         return (self.multipliers > 0) | (self.excess > self.problem.tolerance)
 
     @property

@@ -49,7 +49,7 @@ class OptimizerState(ABC):
     @property
     @abstractmethod
     def answer(self) -> Floats:
-        """The current estimate of the optimal multipliers, (M,)."""
+        """The current estimate of the optimal multipliers, (n_rules,)."""
 
     @abstractmethod
     def advance(self, rows: SampledRows) -> None:
@@ -95,7 +95,7 @@ class Oracle:
         return self.dual.n_rules
 
     def gradient(self, multipliers: Floats, rows: int = 1) -> Floats:
-        """Return an unbiased estimate of the gradient of F, (M,), on the next sampled rows."""
+        """Return an unbiased estimate of the gradient of F, (n_rules,), on the next sampled rows."""
         if self.taken + rows > self.steps:
             raise OptionError(
                 f"the optimizer must use at most {self.steps} rows, got a request for more; give more passes"

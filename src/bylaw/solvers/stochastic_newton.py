@@ -29,13 +29,13 @@ TILE_ROWS = 1024  # rows whose expansion is added in one step
 class NewtonState(OptimizerState):
     """The sum of the second-order expansions of all rows so far, a quadratic model of the dual.
 
-    It is stored for the Q pairs (feature, action) on which rules depend. The answer is its minimum.
+    It is stored for the pairs (feature, action) on which rules depend. The answer is its minimum.
     """
 
-    point: Floats  # (M,): the multipliers lambda
-    curvature: Floats  # (Q, Q): sum of second derivatives
-    slope: Floats  # (Q,): linear coefficients of the model
-    damping: Floats  # (Q,): added to the diagonal of the curvature
+    point: Floats  # (n_rules,): the multipliers lambda
+    curvature: Floats  # (n_pairs, n_pairs): sum of second derivatives
+    slope: Floats  # (n_pairs,): linear coefficients of the model
+    damping: Floats  # (n_pairs,): added to the diagonal of the curvature
     resolution: float = 1.0  # largest beta for second derivatives after one row; grows with sqrt(rows)
     mass: float = 0.0  # sum of the row weights so far
     steps: int = 0  # number of rows so far
