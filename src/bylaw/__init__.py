@@ -1,6 +1,6 @@
 """bylaw makes any trained classifier satisfy system-level rules, without retraining it.
 
-Names are imported when they are first used, so that `import bylaw` costs next to nothing.
+Names are imported when they are first used, so that `import bylaw` is fast.
 """
 
 from importlib import import_module
@@ -183,7 +183,7 @@ def __getattr__(name: str) -> Any:
             raise
         from bylaw.errors import install_extra
 
-        raise ImportError(f"{name} needs scikit-learn: {install_extra('sklearn')}") from None
+        raise ImportError(f"{name} needs scikit-learn; install it with: {install_extra('sklearn')}") from None
     globals()[name] = found
     return found
 

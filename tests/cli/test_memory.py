@@ -30,9 +30,9 @@ def test_an_audit_states_the_rows_and_the_memory_that_they_need(fitted, bylaw, m
     monkeypatch.setattr("bylaw.rows.table_files.TableFile.read", lambda *_: read.append(1))
     refused = bylaw("audit", "policy.json", "scores.parquet", "--fitted-rows", "estimate")
     assert refused.code == 2
-    assert f"has about {rows:,} rows, too many to be read into memory for this" in refused.err
+    assert f"has about {rows:,} rows, too many to read into memory" in refused.err
     assert "--sample" in refused.err
-    assert f"They would take about {needed / 1e9:,.1f} GB, and {(needed - 1) / 1e9:,.1f} GB" in refused.err
+    assert f"they need about {needed / 1e9:,.1f} GB, and {(needed - 1) / 1e9:,.1f} GB" in refused.err
     assert not read
 
 
@@ -50,7 +50,7 @@ def test_texts_longer_than_numbers_count_with_their_bytes(folder, bylaw, monkeyp
     monkeypatch.setattr(scanning, "find_memory", lambda: len(rows) * 4 * 8 * scanning.MEMORY_FACTOR)
     refused = bylaw("fit", "long.parquet", "--rules", "rules.toml", "-o", "policy.json")
     assert refused.code == 2
-    assert "whose columns are too large to be read into memory for this" in refused.err
+    assert "whose columns are too large to read into memory" in refused.err
     assert "scan them: --scan" in refused.err
 
 
@@ -61,7 +61,7 @@ def test_a_lack_of_memory_is_no_fault_of_bylaw(fitted, bylaw, monkeypatch):
     monkeypatch.setattr("bylaw.audit", fail)
     refused = bylaw("audit", "policy.json", "scores.parquet", "--fitted-rows", "estimate")
     assert refused.code == 2
-    assert "there is not enough memory for these rows" in refused.err
+    assert "the memory is not enough for these rows" in refused.err
     assert "fault in bylaw" not in refused.err
 
 

@@ -65,7 +65,7 @@ def test_a_scan_refuses_it_with_a_sentence(folder, bylaw):
         "fit", "scores.parquet", "--rules", "rules.toml", "-o", "p.json", "--scan", "--deterministic"
     )
     told = " ".join(answer.err.split())
-    assert "deterministic=True needs all rows" in told
+    assert "deterministic must be False for scanned rows" in told
     assert "pass --in-memory" in told
 
 

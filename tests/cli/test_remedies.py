@@ -38,7 +38,7 @@ IN_SHELL = {
     Remedy("choose_decisions", "sets"): 'for other decisions set decisions = "sets" at the top of the rules '
     "file",
     Remedy("pass_changes", "changed"): "give the policy that decided before with --previous POLICY",
-    Remedy("choose_reject"): 'choose another with reject = "refer" at the top of the rules file',
+    Remedy("choose_reject"): 'choose another name with reject = "refer" at the top of the rules file',
     Remedy("choose_probabilities"): "name them with --scores 'p_*' or --scores COLUMN,COLUMN; or one, with "
     "--scores COLUMN --positive CLASS",
     Remedy("choose_scores"): "name it with --scores COLUMN",

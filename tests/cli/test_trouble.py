@@ -190,7 +190,7 @@ def test_rules_that_try_to_run_code_are_refused(folder, bylaw):
     ("arguments", "message"),
     [
         (["fit", "none.parquet", "--rules", "rules.toml", "-o", "p.json"], "no such file: none.parquet"),
-        (["fit", "scores.parquet", "-o", "p.json"], "no rules are given"),
+        (["fit", "scores.parquet", "-o", "p.json"], "at least one rule must be given"),
         (
             ["fit", "scores.parquet", "--rules", "rules.toml", "-o", "no/p.json"],
             "the folder no does not exist",

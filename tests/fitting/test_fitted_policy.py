@@ -131,7 +131,7 @@ def test_multipliers_bound_the_slack(name):
     found, policy = diagnose(problem, evidence), solve(problem, evidence)
     assert found.slack == pytest.approx(solve_slack(problem, evidence), abs=1e-5)
     assert 0 < found.slack <= policy.guarantee.most_slack + 1e-9
-    assert "with room of" in str(found)
+    assert "with a slack of" in str(found)
 
 
 def solve_slack(problem, evidence):

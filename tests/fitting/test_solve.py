@@ -53,7 +53,7 @@ def test_conflicting_rules_are_named_with_their_distance(rows):
     assert conflict.least_violation == pytest.approx(0.1, abs=1e-6)
     assert sum(conflict.relaxation.values()) == pytest.approx(0.2, abs=1e-5)
     assert conflict.conflict == conflict.diagnosis.conflict == tuple(conflict.violations)
-    assert "can reach 0.5 while the other rules listed here hold" in str(conflict)
+    assert "can reach 0.5 while the other listed rules are satisfied" in str(conflict)
 
 
 def test_a_conflict_can_be_copied_and_sent(rows):

@@ -321,9 +321,9 @@ def test_the_word_level_in_a_name_is_no_level():
         ("error() +\n nothing <= 0.1", 1, 9, "not a rule"),
         ("(\n rejectd() <= 0.1)", 2, 1, "did you mean 'rejected'"),
         ("error() <= 'a'", 1, 11, "a rate or a number"),
-        ("error()", 1, 0, "a rule compares"),
+        ("error()", 1, 0, "a rule must compare"),
         ("demographic_parity('race', tol=0.1)", 1, 0, "no group column 'race'"),
-        ("rejected() <= 10", 1, 0, "never be broken"),
+        ("rejected() <= 10", 1, 0, "never be violated"),
     ],
 )
 def test_what_is_no_rule_has_a_place(text, line, column, words):
@@ -563,9 +563,9 @@ def test_a_saved_policy_is_the_one_of_solve(tmp_path):
     ("text", "rules", "column", "words"),
     [
         ("error() + rejectd()", [], 10, "did you mean 'rejected'"),
-        ("custom('price')", [], 0, "no cost 'price' among ['visit']"),
-        ("disagreement('new')", [], 0, "no earlier model 'new' among ['old']"),
-        ("worst(error(), by='race')", [], 0, "no group column 'race'"),
+        ("custom('price')", [], 0, "the cost must be one of ['visit'], got 'price'"),
+        ("disagreement('new')", [], 0, "the earlier model must be one of ['old'], got 'new'"),
+        ("worst(error(), by='race')", [], 0, "the group column must be one of ['sex'], got 'race'"),
         ("miscoverage()", ["rejected() <= 0.1"], 0, "one kind of decisions"),
         ("error() <= 0.1", [], 0, "must be a rate"),
     ],

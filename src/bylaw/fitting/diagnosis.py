@@ -1,4 +1,4 @@
-"""Whether rules can hold together on some rows: the function `diagnose`."""
+"""The function `diagnose`, which checks whether rules can be satisfied together."""
 
 from __future__ import annotations
 
@@ -27,21 +27,22 @@ def diagnose(
     propensity_weights: Any = None,
     relaxation_costs: Mapping[Any, float] | None = None,
 ) -> Diagnosis:
-    """Check whether the rules of a problem can hold together on these rows.
+    """Check whether the rules of a problem can be satisfied together on these rows.
 
-    If they cannot, the result states which rules conflict, what each could reach, and the smallest
-    relaxation.
+    If they cannot, the result names the rules that conflict, the level that each of them could reach, and the
+    smallest relaxation after which all rules can be satisfied.
 
     Parameters
     ----------
     problem : Problem
+        The rules, and an objective, which has no effect on the result.
     evidence : Evidence or Scan
-        The rows. On scanned rows, the predicted rates are examined.
+        The rows. For scanned rows, predicted rates are examined.
     labels, groups, propensity_weights : optional
-        As in `solve`. The observed rates are then examined.
+        As in `solve`. With them, observed rates are examined.
     relaxation_costs : dict, optional
-        {rule or family, or its text: a positive number}, one by default. Loosening a statement of cost 2
-        counts twice.
+        {rule or family, or its text: a positive number}, one by default. Loosening a rule of cost 2 by some
+        amount counts as much as loosening a rule of cost 1 by twice that amount.
 
     Returns
     -------

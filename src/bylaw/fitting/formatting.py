@@ -1,4 +1,4 @@
-"""Frontiers and sensitivities as cards, and frontiers as matplotlib plots."""
+"""Frontiers and sensitivities as cards for notebooks, and frontiers as matplotlib plots."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COST, _PRICE, _FAINT = "#1f4e79", "#c0504d", "#9aa5b1"
 
 
 def make_frontier_card(frontier: Frontier) -> Card:
-    """Show the least cost over the level of one rule as a curve, or of two rules as a grid."""
+    """Return a card with the least cost at each level of one rule, as a curve, or of two rules, as a grid."""
     title = f"The least {frontier.problem.minimize} at each level of {' and '.join(frontier.swept)}"
     heads = [*frontier.swept, "cost", *(f"price of {name}" for name in frontier.swept), "status"]
     numbers = np.column_stack([frontier.levels, frontier.cost, frontier.prices]).tolist()
@@ -50,7 +50,7 @@ def _draw_levels(frontier: Frontier) -> Table:
 
 
 def make_sensitivity_card(sensitivity: Sensitivity) -> Card:
-    """Show each rule with its price, the levels at which it is right, and the cost of a step."""
+    """Return a card with the price of each rule, its range of validity and the cost of a step."""
     most = max((one.price for one in sensitivity.statements), default=0.0)
     words = {"conflict": "the rules conflict", "no tighter level": "not possible", "no level": ""}
     rows = [
@@ -72,7 +72,7 @@ def plot_frontier(frontier: Frontier, ax: Any = None) -> Any:
     try:
         import matplotlib.pyplot as plt
     except ImportError:
-        raise OptionError(f"plots need matplotlib: {install_extra('plot')}") from None
+        raise OptionError(f"plots need matplotlib; install it with: {install_extra('plot')}") from None
     if len(frontier.swept) == 2:
         return _plot_two_levels(frontier, ax or plt.subplots(figsize=(6.4, 4.8), layout="constrained")[1])
     axes = [ax]
@@ -118,7 +118,9 @@ def _plot_two_levels(frontier: Frontier, ax: Any) -> Any:
     grid = np.full((len(second), len(first)), np.nan)
     grid[columns, rows] = frontier.cost
     if min(grid.shape) < 2:
-        raise OptionError("a plot of two rules needs at least two levels of each; add levels to the sweep")
+        raise OptionError(
+            "a plot of two rules must have at least two levels of each, got one; add levels to the sweep"
+        )
     costs = np.ma.masked_invalid(grid)
     filled = ax.contourf(first, second, costs, levels=12, cmap="Blues")
     lines = ax.contour(first, second, costs, levels=filled.levels, colors="white", linewidths=0.8)

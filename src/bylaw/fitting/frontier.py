@@ -1,4 +1,4 @@
-"""The trade-off between rules and cost: the function `frontier`."""
+"""The function `frontier`, which computes the trade-off between rules and cost."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from bylaw.rows.evidence import Evidence
 from bylaw.solvers import Solver
 from bylaw.view.cards import Table
 
-_SHOWN = 5  # points at either end of a printed frontier
+_SHOWN = 5  # points that are printed at each end of a frontier
 
 
 class Progress(NamedTuple):
-    """A finished point of a frontier, for callbacks."""
+    """A finished point of a frontier, which is passed to callbacks."""
 
-    number: int  # of points finished so far
+    number: int  # number of points finished so far
     total: int
     levels: tuple[float, ...]
     cost: float
@@ -49,15 +49,15 @@ class Frontier:
     ----------
     problem : Problem
     swept : tuple of str
-        The rules whose levels vary, with the word `level` in place of the number.
+        The rules whose levels (the numbers that bound them) vary, with the word `level` for the number.
     levels : array of shape (n_points, n_swept)
     cost : array of shape (n_points,)
-        The expected cost of the policy, by the probabilities of the evidence or, with labels and groups, as
-        observed.
+        The cost of the policy: the expected cost by the probabilities of the evidence or, if labels or groups
+        were given, the observed cost.
     prices : array of shape (n_points, n_swept)
         The shadow price of each rule: the saving for one more unit of its level.
     status : tuple of Status
-        How the solver ended at each point.
+        The status with which the solver ended at each point.
     policies : tuple of Policy or None
         The policy of each point.
 
@@ -165,8 +165,8 @@ def frontier(
         Two give the grid of both. The level is the number that bounds a rule: 0.1 in `rejected() <= 0.1`,
         0.02 in `abs(rate) <= 0.02`, the tol or ratio of a family, and 0.05 in `error() <= 0.05 * accepted()`.
     labels, groups, propensity_weights, calibrate, margin : optional
-        As in `solve`. Each point is the policy that `solve` returns with them, and its cost is the
-        observed one where labels and groups are given.
+        As in `solve`. Each point is the policy that `solve` returns with these arguments; with labels or
+        groups, its cost is the observed one.
     solver : str or Solver
         As in `solve`. The full batch solver starts from the last point.
     beta : float, "auto" or "paper"
@@ -225,7 +225,7 @@ def frontier(
     if all(point.status is Status.INFEASIBLE for point in ordered):
         conflict = path.conflict
         assert conflict is not None
-        conflict.add_note("These are the loosest levels of the sweep.")
+        conflict.add_note("The rules conflict even at the loosest levels of the sweep.")
         raise conflict
     path.warn(len(points))
     return Frontier(
@@ -240,7 +240,7 @@ def frontier(
 
 
 def _read_sweep(problem: Problem, sweep: Any) -> tuple[list[Lever], list[tuple[float, ...]]]:
-    """Check the statements and levels of a sweep, and return them."""
+    """Check a sweep, and return its rules with their levels."""
     check_problem(problem)
     if not isinstance(sweep, Mapping) or not 1 <= len(sweep) <= 2:
         raise OptionError(
@@ -264,10 +264,10 @@ def _read_sweep(problem: Problem, sweep: Any) -> tuple[list[Lever], list[tuple[f
 
 
 def _order_points(levers: Sequence[Lever], values: Sequence[tuple[float, ...]]) -> Iterator[int]:
-    """Yield positions in the grid, from loose to tight.
+    """Yield the indices of the points of a grid, from loose to tight levels.
 
-    Loose rules have no price and rarely conflict, so the path starts there. With two rules, every other line
-    is traversed backwards, so that neighbors follow each other.
+    Loose rules have a price of zero and rarely conflict, so the path starts with them. With two rules, every
+    second line of the grid is traversed backwards, so that successive points are neighbors.
     """
     tightness = [-lever.looser * np.array(v) for lever, v in zip(levers, values, strict=True)]
     orders = [np.argsort(values, kind="stable") for values in tightness]

@@ -1,7 +1,7 @@
 """A path of policies that differ in the levels of rules, used by `frontier` and `sensitivity`.
 
-Each point is the policy that `solve` returns with its rules at these levels. The solver starts from the
-prices of the last point.
+The level of a rule is the number that bounds it. Each point is the policy that `solve` returns for the rules
+at some levels; the solver starts from the prices of the last point.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ from bylaw.reductions import Fitter
 from bylaw.rows.evidence import Evidence
 from bylaw.solvers.full_batch import FullBatch, WarmFullBatch
 
-_ANY_LEVELS = (0.5, 0.75)  # two levels that any statement can have: excesses are affine in the level
+_ANY_LEVELS = (0.5, 0.75)  # two levels that any rule can have, to find lines through rates minus bounds
 
 
 @dataclass(frozen=True)
 class Lever:
-    """A statement of a problem whose level can be moved."""
+    """A rule or family of a problem whose level (the number that bounds it) can be changed."""
 
-    place: int  # among the problem's rules
+    place: int  # index among the rules of the problem
     statement: Statement
 
     @property
     def level(self) -> float:
-        """The level as stated."""
+        """The level of the rule in the problem."""
         assert not isinstance(self.statement.level, tuple)  # levers have one level
         return self.statement.level
 
     @property
     def label(self) -> str:
-        """The statement's text with `level` in place of the number."""
+        """The text of the rule with the word `level` in place of the number."""
         return self.statement.template
 
     @property
     def looser(self) -> Literal[-1, 1]:
-        """The direction in which the level loosens the rule."""
+        """The sign of a change of the level that loosens the rule."""
         return self.statement.loosening
 
 
 def find_lever(problem: Problem, statement: Statement | str) -> Lever:
-    """Find a statement of the problem, given as the object or its text; raise if it has no level."""
+    """Return the lever of a rule, given as the object or its text; raise if it has no level."""
     place = problem.find(statement)
     rule = problem.rules[place]
     rule.at(_ANY_LEVELS[0])  # raises if the statement has no level
@@ -63,7 +63,7 @@ def find_lever(problem: Problem, statement: Statement | str) -> Lever:
 
 
 def at_levels(problem: Problem, levers: Sequence[Lever], levels: Sequence[float]) -> Problem:
-    """Return the problem with some of its statements at other levels."""
+    """Return the problem with the rules of these levers at other levels."""
     rules = list(problem.rules)
     for lever, level in zip(levers, levels, strict=True):
         rules[lever.place] = lever.statement.at(level)
@@ -71,9 +71,9 @@ def at_levels(problem: Problem, levers: Sequence[Lever], levels: Sequence[float]
 
 
 def differentiate(lever: Lever, evidence: Evidence, options: Sequence[Value]) -> list[tuple[Rate, Rate]]:
-    """Return the excess of each single rule of a statement at level zero, and its slope in the level.
+    """Return the excess (rate minus bound) of each single rule at level zero, and its slope in the level.
 
-    A slope is -1 for an upper bound. Where a rate is multiplied by the level, it is minus that rate.
+    The slope is -1 for an upper bound. If the level multiplies a rate, the slope is minus that rate.
     """
     low, high = _ANY_LEVELS
     one, two = (
@@ -87,7 +87,7 @@ def differentiate(lever: Lever, evidence: Evidence, options: Sequence[Value]) ->
 def find_met_level(
     lever: Lever, measure: Callable[[Rate], float], evidence: Evidence, options: Sequence[Value]
 ) -> float:
-    """Find the tightest level that decisions with these rates satisfy; nan if no level does."""
+    """Return the tightest level at which decisions with these rates satisfy the rule, or nan."""
     lines = [(measure(start), measure(slope)) for start, slope in differentiate(lever, evidence, options)]
     needed = [-start / slope for start, slope in lines if slope]
     return max(needed, key=lambda level: lever.looser * level, default=math.nan)
@@ -95,7 +95,7 @@ def find_met_level(
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """A problem on the path and its policy, or None where the rules conflict."""
+    """A problem on a path with its policy, which is None if the rules conflict."""
 
     problem: Problem
     levels: tuple[float, ...]
@@ -104,24 +104,24 @@ class Point:
 
     @property
     def status(self) -> Status:
-        """How the solver ended."""
+        """The status with which the solver ended."""
         return Status.INFEASIBLE if self.policy is None else self.policy.solution.status
 
 
 class LevelPath:
-    """A sequence of fits of one problem at different levels."""
+    """A sequence of policies of one problem at different levels of its rules."""
 
     def __init__(self, problem: Problem, fitter: Fitter, levers: Sequence[Lever]) -> None:
         warm = replace(fitter, solver=WarmFullBatch()) if isinstance(fitter.solver, FullBatch) else fitter
         self.problem, self.fitter, self.levers = problem, warm, tuple(levers)
         self.evidence = fitter.evidence
         self.options = problem.action_space(self.evidence.classes, self.evidence.options).options
-        self.conflict: InfeasibleRulesError | None = None  # the first one
+        self.conflict: InfeasibleRulesError | None = None  # the first error
         self.conflicts: list[tuple[float, ...]] = []  # levels at which the rules conflict
-        self.missed = 0  # points whose rules do not hold as observed
+        self.missed = 0  # number of points at which observed rates violate rules
 
     def advance(self, levels: Sequence[float]) -> Point:
-        """Fit the problem with its levers at these levels."""
+        """Fit the problem with its levers at these levels, and return the point."""
         problem, levels = at_levels(self.problem, self.levers, levels), tuple(levels)
         if any(self._is_tighter(levels, conflict) for conflict in self.conflicts):
             return Point(problem, levels, None, math.nan)
@@ -138,12 +138,12 @@ class LevelPath:
         return Point(problem, levels, policy, self._measure(policy)(problem.minimize))
 
     def _is_tighter(self, levels: tuple[float, ...], others: tuple[float, ...]) -> bool:
-        """Return whether no level is looser than the other one."""
+        """Return whether each of the levels is equal to or tighter than the other one."""
         pairs = zip(self.levers, levels, others, strict=True)
         return all(lever.looser * level <= lever.looser * other for lever, level, other in pairs)
 
     def price(self, point: Point, lever: Lever) -> float:
-        """Compute the derivative of the least cost in the level: the saving for one unit of slack."""
+        """Return the price of a level: the saving of cost per unit by which the level is loosened."""
         if point.policy is None:
             return math.nan
         slopes = [slope for _, slope in differentiate(lever, self.evidence, self.options)]
@@ -155,24 +155,24 @@ class LevelPath:
         return -lever.looser * sum(price * measure(slope) for price, slope in pairs if price) + 0.0
 
     def price_statement(self, point: Point, place: int) -> float:
-        """Return the price of all levels of a statement together."""
+        """Return the price of a rule or family, for all of its levels together."""
         if point.policy is None:
             return math.nan
         return point.policy.prices.get(str(point.problem.rules[place]), 0.0)
 
     def find_binding_level(self, point: Point, lever: Lever) -> float:
-        """Find the tightest level that the point's policy satisfies."""
+        """Return the tightest level of a rule that the policy of a point satisfies, or nan."""
         if point.policy is None:
             return math.nan
         return find_met_level(lever, self._measure(point.policy), self.evidence, self.options)
 
     def _measure(self, policy: Policy) -> Callable[[Objective], float]:
-        """Return a function that measures rates of a policy, as observed."""
+        """Return a function that computes rates of a policy on the observed rows."""
         chances = policy.probabilities(self.evidence)
         return partial(policy.expected, evidence=self.fitter.outcome, probabilities=chances)
 
     def warn(self, points: int) -> None:
-        """Warn about points whose rules do not hold as observed."""
+        """Warn if observed rates violate the rules at some points."""
         if self.missed:
             message = (
                 f"the observed rates violate rules at {self.missed} of {points} levels, because the scores "
@@ -187,7 +187,7 @@ def make_path(
     levers: Sequence[Lever],
     **options: Any,
 ) -> LevelPath:
-    """Make a path whose points are fitted with these options of `solve`.
+    """Return a path whose points are fitted with these options of `solve`.
 
     Scanned rows are read into memory, with the labels, groups and weights that their columns name.
     """

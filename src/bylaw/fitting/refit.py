@@ -1,4 +1,4 @@
-"""The same rules on new rows, with few changed decisions: the function `refit`."""
+"""The function `refit`, which fits the rules of a policy on new rows and changes few decisions."""
 
 from __future__ import annotations
 
@@ -36,34 +36,37 @@ def refit(
 ) -> Policy:
     """Fit the rules of a policy on new rows, and change few of its decisions.
 
-    If the rules alone change at most a share `churn` of the decisions, the result is the policy of the rules
-    alone. Otherwise it has the additional rule `custom("changed") <= churn`, and needs the decisions of the
-    earlier policy: pass it `earlier.mark_changes(evidence)`, with ids if they were given here.
+    If fitting the rules changes at most a share `churn` of the decisions, the result is that fit. Otherwise
+    the
+    result satisfies the additional rule `custom("changed") <= churn`. Such a policy needs the decisions of
+    the
+    earlier policy on the rows that it decides: pass it `earlier.mark_changes(evidence)`, with ids if they
+    were given here.
 
     Parameters
     ----------
     policy : Policy
         The earlier policy.
     evidence : Evidence
-        New rows.
+        The new rows.
     churn : float, optional
-        The largest share of rows whose decision may change; by default there is no limit.
+        The largest share of rows whose decision may change; by default any share.
     ids : array of shape (n_rows,), optional
-        The ids with which the earlier policy drew its decisions on these rows. By default, its likeliest
-        decisions count.
+        The ids with which the earlier policy drew its decisions on these rows. By default, its most likely
+        decisions are compared.
     rules : list of rules, families or texts, optional
-        New rules; by default those of the earlier policy.
+        The new rules; by default those of the earlier policy.
     labels : array of shape (n_rows,), optional
         The true labels, as in `solve`.
     groups : dict or frame, optional
         The true groups, as in `solve`.
     held_out : Evidence, optional
-        Further rows, on which all rules and the share of changed decisions are certified.
+        Held-out rows on which all rules, including the one on changed decisions, are certified.
     held_out_ids : array, optional
-        The ids of the held-out rows, if `ids` are given.
+        The ids of the held-out rows; required with `held_out` if `ids` are given.
     **options
-        Further arguments of `solve`, such as `margin`. The calibration of the earlier policy is kept unless
-        `calibrate` states another one, and deterministic decisions remain deterministic.
+        Further arguments of `solve`, such as `margin`. The new policy keeps the calibration of the earlier
+        one unless `calibrate` is given, and deterministic decisions remain deterministic.
 
     Returns
     -------
@@ -122,13 +125,13 @@ def refit(
 
 
 def measure_changes(policy: Policy, marked: Evidence) -> float:
-    """Return the share of decisions that differ from the policy that marked the rows."""
+    """Return the share of decisions that differ from those of the policy that marked the rows."""
     changed = (policy.probabilities(marked) * marked.costs[CHANGED]).sum(axis=1)
     return float(np.average(changed, weights=marked.weights))
 
 
 class _Refitting:
-    """The earlier policy and the options with which it is fitted again."""
+    """The earlier policy, with the options and held-out rows of a refit."""
 
     def __init__(
         self, earlier: Policy, options: dict[str, Any], held_out: Evidence | None, held_out_ids: Any
@@ -153,9 +156,9 @@ class _Refitting:
         return marked.with_columns(limits=limits, outcomes=outcomes)
 
     def certifies(self, policy: Policy, churn: float) -> bool:
-        """Return whether held-out rows, if there are any, certify that few decisions change.
+        """Return whether held-out rows confirm that few decisions change; True without such rows.
 
-        The error probability is at most that of the certificate.
+        The error probability of the test is that of the certificate.
         """
         held_out = self._mark(self.held_out)
         if held_out is None:
@@ -175,5 +178,5 @@ class _Refitting:
 
 
 def counts_changes(rule: Statement) -> bool:
-    """Return whether a rule bounds the changes of an earlier refit."""
+    """Return whether a rule bounds the share of decisions that an earlier refit may change."""
     return isinstance(rule, Rule) and any(atom.reads("cost") == CHANGED for atom in rule.atoms())

@@ -1,4 +1,4 @@
-"""The shadow price of each level, and its range: the function `sensitivity`."""
+"""The function `sensitivity`, which computes the shadow price of each level and its range of validity."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from bylaw.rows.arrays import make_frame
 from bylaw.rows.evidence import Evidence
 from bylaw.solvers import Solver
 
-_DOUBLINGS = 40  # times that the width of a range is doubled before it counts as unbounded
+_DOUBLINGS = 40  # a range counts as unbounded after its width was doubled this many times
 
 
 class Reach(NamedTuple):
-    """A statement, its price, the levels at which the price is right, and the cost of one step."""
+    """The price of a rule, the range of levels in which the price is valid, and the cost of one step."""
 
     statement: str
-    level: float  # nan where a statement has no single level
-    price: float  # the saving for one unit of slack in the level
-    lower: float  # the lowest level at which the price is right
-    upper: float  # the highest level at which the price is right
+    level: float  # the present level; nan if the statement does not have exactly one
+    price: float  # the saving of cost per unit by which the level is loosened
+    lower: float  # the lowest level at which the price is valid
+    upper: float  # the highest level at which the price is valid
     cost_of_step: float  # the cost of the policy one step tighter, minus the present cost, or nan
     status: str  # "binds", "slack", "conflict" (one step tighter), "no tighter level" or "no level"
 
 
 @dataclass(frozen=True, repr=False)
 class Sensitivity:
-    """The price of each statement at the present levels, and the range in which it is right.
+    """The price of each rule at its present level, and the range of levels in which the price is valid.
 
     Made by `sensitivity`; `to_frame()` returns a table.
     """
@@ -45,13 +45,17 @@ class Sensitivity:
     minimize: str
     cost: float
     step: float
-    within: float  # the share by which a price may change and still be called right
+    within: float  # a price is valid as long as it changes by at most this share
     statements: tuple[Reach, ...]
 
     def to_frame(self, like: Any = None) -> Any:
-        """Return a table with one line per statement.
+        """Return a table with one row per rule or family.
 
-        It is a frame of the library of `like`, or of the first installed of pandas, polars and pyarrow.
+        Parameters
+        ----------
+        like : frame, optional
+            The result is a frame of the same library; by default, of the first installed of pandas, polars
+            and pyarrow.
         """
         columns = zip(*self.statements, strict=True) if self.statements else [()] * len(Reach._fields)
         return make_frame(dict(zip(Reach._fields, map(list, columns), strict=True)), like)
@@ -102,10 +106,11 @@ def sensitivity(
         The rows. Scanned rows are read into memory, if they are not too many, with labels and groups if their
         columns name them.
     step : float
-        The size of a step, in units of the level. The ends of ranges are found to a hundredth of it.
+        The size of a step, in units of the level (the number that bounds a rule). The ends of ranges are
+        accurate to a hundredth of it.
     within : float
-        A price is right as long as it stays within this share of its present value. The price of a rule that
-        does not bind is right as long as it is zero.
+        A price is valid as long as it changes by at most this share. The price of a rule that does not bind
+        is valid as long as it is zero.
     labels, groups, propensity_weights, calibrate, margin : optional
         As in `solve`.
     solver, beta, tol
@@ -161,7 +166,7 @@ def sensitivity(
 
 @dataclass(frozen=True)
 class _Search:
-    """A search around one point of a path, along one lever."""
+    """A search for the range of a price, along one lever and around one point of a path."""
 
     path: LevelPath
     point: Point
@@ -186,7 +191,7 @@ class _Search:
         return Reach(str(self.lever.statement), level, price, min(ends), max(ends), change, status)
 
     def _at(self, level: float) -> Point | None:
-        """Return the point at this level; None if the statement cannot have it."""
+        """Return the point at this level, or None if the rule cannot have this level."""
         levels = [level if lever == self.lever else lever.level for lever in self.path.levers]
         try:
             self.lever.statement.at(level)
@@ -201,9 +206,9 @@ class _Search:
         return abs(self.path.price(point, self.lever) - price) <= self.within * price
 
     def _end(self, direction: float, price: float) -> float:
-        """Find the last level in this direction at which the price is right.
+        """Return the last level in this direction at which the price is still valid.
 
-        The width is doubled until the price is wrong, and then halved to a hundredth of a step.
+        The step is doubled until the price is no longer valid, and then halved to a hundredth of `step`.
         """
         good, width = self.lever.level, self.step / 4
         for _ in range(_DOUBLINGS):

@@ -1,4 +1,4 @@
-"""Solve a problem on rows: the function `solve`, and the options that other functions share with it."""
+"""The function `solve`, and the checks and options that other functions share with it."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ def solve(
 ) -> Policy:
     """Find the policy of least cost that satisfies the rules of a problem on these rows.
 
-    The policy is randomized unless `deterministic=True`. The rules hold for the rates that the probabilities
-    of the evidence predict. Where true labels or groups of these rows are given too, they hold for the
-    observed rates.
+    The policy is randomized unless `deterministic=True`. The rules are satisfied by the rates that the
+    probabilities of the evidence predict or, if true labels or groups of the rows are given, by the observed
+    rates.
 
     Parameters
     ----------
@@ -97,17 +97,17 @@ def solve(
         takes its steps and then reports whether it reached this precision; its rules may be violated by three
         more standard errors of their rates.
     labels : array of shape (n_rows,), optional
-        The true label of each row, a short form of `Evidence(labels=)`. Rules that refer to labels then hold
-        as observed. Labels may be missing (None, NaN, NA, null, masked) on some rows, and so may groups. The
-        rates are then prediction-powered: the rates predicted over all rows plus their mean error on the rows
-        with labels.
+        The true label of each row, a short form of `Evidence(labels=)`. Rules that refer to labels are then
+        satisfied by observed rates. Labels and groups may be missing (None, NaN, NA, null, masked) on some
+        rows. The rates are then prediction-powered: the predicted rates of all rows plus the mean error of
+        the prediction on the rows with labels.
     groups : dict or frame, optional
         The true groups, a short form of `Evidence(true_groups=)`, of attributes that the evidence knows only
-        as probabilities. Rules that refer to them then hold as observed.
+        as probabilities. Rules that refer to them are then satisfied by observed rates.
     propensity_weights : array of shape (n_rows,), optional
-        A short form of `Evidence(propensity_weights=)`: if labels or groups are missing on some rows, the
-        weights 1 / P(observed | x) of the rows that have them. By default, rows with labels or groups are
-        assumed to be a random sample of all rows.
+        Inverse propensity weights, a short form of `Evidence(propensity_weights=)`: if labels or groups are
+        missing on some rows, the weights 1 / P(observed | x) of the rows that have them. By default, these
+        rows are assumed to be a random sample of all rows.
     calibrate : None, "auto", "none", "temperature", "vector", "isotonic" or "dirichlet"
         Fit a calibration of the probabilities on the observed labels and groups, and solve with calibrated
         probabilities. It becomes a part of the policy, which applies it to new rows. "auto" selects the
@@ -115,27 +115,27 @@ def solve(
         true groups of rows in memory are given, and "none" otherwise.
     margin : float or "auto"
         Tighten every rule by this many standard errors of its rate on these rows, so that it is likelier to
-        hold on other rows. The margin is smaller where no policy would be left. "auto" is the margin with
-        which all binding rules hold together on new rows with a probability of about 95 %.
+        hold on other rows. The margin is reduced if no policy would satisfy the rules with it. "auto" is the
+        margin with which all binding rules hold together on new rows with a probability of about 95 %.
     guarantee : None or "high_probability"
-        With "high_probability", all rules hold together on the population of the rows with this `confidence`,
-        by a test on the `held_out` rows (learn then test). Policies with smaller and smaller margins are
-        tested, and the last that passes is returned.
+        With "high_probability", all rules hold together on the population of the rows with probability
+        `confidence`. Policies with smaller and smaller margins are tested on the `held_out` rows until one
+        fails (learn then test), and the last policy that passed is returned.
     confidence : float
         The confidence of this guarantee.
     held_out : Evidence or Scan, optional
-        Rows that were held out for the test, with `labels` and `true_groups` where rules refer to labels or
-        to groups that are known only as probabilities.
+        Rows for the test of the guarantee, which must not be among the fitted rows. They need `labels` and
+        `true_groups` if rules refer to labels or to groups that are known only as probabilities.
     deterministic : bool
-        Whether decisions are deterministic. Each row then gets the action of largest score, the first of
-        equal ones, and the rules are satisfied, corrected and certified with these decisions. `policy.hard`
-        states the extra cost. Rows with the same scores get the same decision; a warning names the rows and
-        the rule if that makes a rule impossible.
+        Whether decisions are deterministic. Each row then gets the action with the largest score (the first
+        of equal ones), and the rules are satisfied and certified with these decisions. `policy.hard` contains
+        the extra cost. Rows with the same scores get the same decision; if this makes a rule impossible, a
+        warning names the rule and the number of such rows.
     rng : Generator or int, optional
-        The full batch solver shuffles blocks of rows with it, stochastic solvers sample rows (with seed 0
-        by default).
+        The random generator or seed, with which the full batch solver shuffles blocks of rows and
+        stochastic solvers sample rows (with seed 0 by default).
     callback : callable, optional
-        Called with each `Step`.
+        A function that is called with each `Step` of the solver.
 
     Returns
     -------
@@ -154,9 +154,9 @@ def solve(
         If the policy violates rules by more than the tolerance of its solver. The warning names the rules
         and the size of each violation.
     GuaranteeWarning
-        If deterministic decisions violate rules because rows have the same scores; if a rule on a ratio holds
-        only because its denominator is zero, such as a floor on the precision of a label that is never
-        decided.
+        If deterministic decisions violate rules because rows have the same scores, or if a rule on a ratio
+        is satisfied only because its denominator is zero, such as a floor on the precision of a label that
+        is never decided.
 
     Examples
     --------
@@ -192,7 +192,7 @@ def solve(
 
 
 def check_problem(problem: Any) -> None:
-    """Raise if the first argument of a function is not a problem."""
+    """Raise if the first argument of a public function is not a problem."""
     if not isinstance(problem, Problem):
         raise OptionError(
             f"problem must be a Problem, got {type(problem).__name__}; pass the problem first, then "
@@ -201,7 +201,7 @@ def check_problem(problem: Any) -> None:
 
 
 def fit_problem(fitter: Fitter, problem: Problem) -> Policy:
-    """Fit a problem, and add its vacuous rules and the options of the fit to the policy."""
+    """Fit a problem; add the names of its vacuous rules and the options of the fit to the policy."""
     policy = mark_vacuous_rules(fitter.fit(problem), fitter)
     return replace(policy, card=replace(policy.card, options=fitter.describe_options()))
 
@@ -222,13 +222,15 @@ def make_fitter(
     rng: np.random.Generator | int | None = None,
     callback: Callback | None = None,
 ) -> Fitter:
-    """Make an object that fits this problem, and others with the same groups and costs."""
+    """Check the options of `solve`, and return an object that fits problems on these rows."""
     surveyed = None
     if not isinstance(deterministic, bool):
         raise OptionError(f"deterministic must be True or False, got {deterministic!r}")
     if isinstance(evidence, Scan):
         if deterministic:
-            raise OptionError("deterministic=True needs all rows in memory", Remedy("read_all_rows"))
+            raise OptionError(
+                "deterministic must be False for scanned rows, got True", Remedy("read_all_rows")
+            )
         refuse_calibration(calibrate)
         if isinstance(evidence, DatabaseScan):
             _refuse_rows(margin, guarantee, solver)
@@ -276,21 +278,21 @@ def make_fitter(
 
 
 def solve_without_rules(policy: Policy, evidence: Evidence, decided: Evidence | None = None) -> Floats | None:
-    """Return the decisions without rules: the same problem, calibration and actions, but no rules.
+    """Return the decisions that the same problem, calibration and actions give without any rules.
 
     Parameters
     ----------
     policy : Policy
     evidence : Evidence
-        The rows on which the policy was fitted. Their observed columns matter only if the objective is not
-        linear and the policy was fitted with them.
+        The rows on which the policy was fitted. Their observed columns only matter if the objective is
+        nonlinear and the policy was fitted with them.
     decided : Evidence, optional
-        The rows to decide; by default the same.
+        The rows to decide; by default `evidence`.
 
     Returns
     -------
     array of shape (n_rows, n_actions) or None
-        Probabilities of the actions. None if the objective has no value without rules.
+        The probabilities of the actions. None if the objective has no value without rules.
     """
     decided = policy.feature_map.admit(policy.calibrate(evidence if decided is None else decided))
     known = find_without_rules(policy, decided)
@@ -318,12 +320,11 @@ def solve_without_rules(policy: Policy, evidence: Evidence, decided: Evidence | 
 
 
 def refuse_calibration(calibrate: Any) -> None:
-    """Raise if probabilities of scanned rows are to be calibrated."""
+    """Raise if a calibration is requested for scanned rows."""
     if calibrate not in (None, "none"):
         raise OptionError(
-            f"calibrate must be None for scanned rows, got {calibrate!r}; calibrate the probabilities "
-            "before they "
-            "are written, or solve with Evidence of a sample of the rows"
+            f"calibrate must be None for scanned rows, got {calibrate!r}; calibrate the probabilities before "
+            "they are written, or solve with Evidence of a sample of the rows"
         )
 
 
@@ -342,14 +343,14 @@ def _refuse_rows(margin: Any, guarantee: Any, solver: Any) -> None:
 
 
 def _check_guarantee(guarantee: Any, confidence: Any, held_out: Any, margin: Any) -> Evidence | None:
-    """Check the options of a guarantee; return the rows that certify the policy, or None."""
+    """Check the options of a guarantee, and return the held-out rows, or None without a guarantee."""
     check_fraction(confidence, "confidence")
     if guarantee not in (None, "high_probability"):
         raise OptionError(f"guarantee must be None or 'high_probability', got {guarantee!r}")
     if (guarantee is None) != (held_out is None):
         raise OptionError(
-            "guarantee='high_probability' needs held_out=, and held_out= needs the guarantee; pass both: the "
-            "guarantee and the evidence of held-out rows"
+            "guarantee='high_probability' and held_out= must be passed together, got only one of them; pass "
+            "both, or neither"
         )
     if guarantee is None:
         if confidence != CONFIDENCE:
@@ -366,7 +367,7 @@ def _check_guarantee(guarantee: Any, confidence: Any, held_out: Any, margin: Any
 
 
 def as_solver(solver: str | Solver | Optimizer) -> Solver:
-    """Return the solver with this name, or of this optimizer, or the solver itself."""
+    """Return the solver with this name, a solver that runs this optimizer, or the solver itself."""
     if isinstance(solver, str):
         if solver not in SOLVERS:
             raise OptionError(

@@ -33,33 +33,34 @@ _WARM_UP = 1000
 
 
 class Stream:
-    """A fit in the setting of the paper: T unlabeled rows that come in batches and are seen once.
+    """A fit on T unlabeled rows that arrive in batches and are processed once, as in the paper.
 
     The result depends only on the rows and their order, not on how they are divided into batches. `policy`
-    warns if rules are violated by more than three standard errors of their rates, measured on about the last
-    half of the rows before the optimizer uses them.
+    warns if rules are violated by more than three standard errors of their rates. These rates are measured on
+    about the last half of the rows, each before the optimizer uses it.
 
     Parameters
     ----------
     problem : Problem
         The objective and the rules.
     rows : int
-        T, the number of rows that will come; beta and the steps of the paper's optimizers depend on it.
+        T, the number of rows that will arrive; beta and the steps of the paper's optimizers depend on it.
     optimizer : str or Optimizer
-        "stochastic" takes Newton steps, which are about as precise as a fit with all rows in memory. The
-        paper's "sgd3" and the baselines "acsa" and "sgd" are also available; so are their objects, such as
-        `SGD3(mu=0.01)`.
+        "stochastic" takes Newton steps, which are about as precise as a fit with all rows in memory. "sgd3"
+        is the method of the paper, and "acsa" and "sgd" are its baselines. Their objects, such as
+        `SGD3(mu=0.01)`, can also be passed.
     beta : float, "auto" or "paper"
-        "auto" is that of the full batch, and T / (8 log2 T) for the paper's optimizers; "paper" is
-        0.5 sqrt(T) log sqrt(T); or a number.
+        The inverse temperature. "auto" is the value that `solve` chooses or, for the paper's optimizers,
+        T / (8 log2 T); "paper" is 0.5 sqrt(T) log sqrt(T).
     frequencies : dict, optional
-        P(event) for the conditions of the rules, such as {"sex": {"F": .4, "M": .6}} or, for two together,
-        {("sex", "label"): {("F", 1): .1, ...}}. By default they are means over the rows so far, or over the
-        warm-up for the paper's optimizers.
+        P(event) for the conditions of the rules, such as {"sex": {"F": .4, "M": .6}} or, for two attributes,
+        {("sex", "label"): {("F", 1): .1, ...}}. By default they are means over the rows so far or, for the
+        paper's optimizers, over the warm-up.
     warm_up : int, optional
-        The number of first rows on which sigma^2, the unit of the loss, the values of the groups and the
-        first frequencies are estimated; 1,000 by default. They are kept until they are complete, and then
-        used like all others.
+        The number of rows at the beginning on which sigma^2, the unit of the loss, the values of the groups
+        and
+        the first frequencies are estimated; 1,000 by default. These rows are kept until they are complete,
+        and then used like all others.
 
     Examples
     --------
@@ -91,17 +92,15 @@ class Stream:
             )
         if not isinstance(optimizer, str) and type(optimizer) not in OPTIMIZERS.values():
             raise OptionError(
-                f"optimizer must be one of {list(OPTIMIZERS)} or one of their objects, got "
-                f"{optimizer!r}; pass "
-                "other optimizers to solve(..., solver=Stochastic(optimizer))"
+                f"optimizer must be one of {list(OPTIMIZERS)} or one of their objects, got {optimizer!r}; "
+                "pass other optimizers to solve(..., solver=Stochastic(optimizer))"
             )
         if not 1 <= warm_up <= rows:
             raise OptionError(f"warm_up must be between 1 and the {rows} rows of the stream, got {warm_up}")
         if isinstance(problem, Problem) and problem.of_worst_group:
             raise OptionError(
-                f"minimize must be a rate over all rows in a stream, got {problem.minimize}; use "
-                "solve() on rows "
-                "in memory for the worst group"
+                f"minimize must be a rate over all rows in a stream, got {problem.minimize}; use solve() on "
+                "rows in memory for the worst group"
             )
         self.problem = problem
         self.rows = rows
@@ -116,11 +115,11 @@ class Stream:
 
     @property
     def beta(self) -> float | None:
-        """The inverse temperature; None until the warm-up is over if it is chosen there."""
+        """The inverse temperature; None before the end of the warm-up if it is estimated there."""
         return self._beta if self._fit is None else self._fit.guarantee.beta
 
     def partial_fit(self, evidence: Evidence) -> Stream:
-        """Continue with the next rows, in their order.
+        """Continue the fit with the next rows, in their order.
 
         Parameters
         ----------
@@ -151,14 +150,14 @@ class Stream:
         return self
 
     def fit(self, batches: Iterable[Any], columns: Columns | None = None) -> Stream:
-        """Continue with the rows of every batch.
+        """Continue the fit with the rows of every batch.
 
         Parameters
         ----------
         batches : iterable
-            Evidence, or frames or Arrow record batches with these columns.
+            Evidence, or frames or Arrow record batches.
         columns : Columns, optional
-            The roles of their columns.
+            The roles of the columns of frames and record batches.
 
         Returns
         -------
@@ -171,18 +170,18 @@ class Stream:
         return self
 
     def policy(self) -> Policy:
-        """Return the policy after the rows so far.
+        """Return the policy that is fitted on the rows so far.
 
         Returns
         -------
         Policy
-            Its gradient mapping is measured, with the answers so far, on the rows that came next, over about
-            the last half of the rows.
+            Its gradient mapping is measured on about the last half of the rows, each before the optimizer
+            used it.
 
         Warns
         -----
         ConvergenceWarning
-            If rules are violated on those rows by more than three standard errors.
+            If rules are violated on these rows by more than three standard errors.
         """
         fit = self._fitted().flush()
         solution = fit.solution()
@@ -192,15 +191,15 @@ class Stream:
         return Policy.from_solution(self.problem, fit.form, solution, terms, fingerprints=rows)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the state as JSON; a loaded stream continues with exactly the same numbers.
+        """Save the state as JSON; a loaded stream continues with exactly the same numbers.
 
-        The file contains the features of up to 1,023 rows. Only its owner can read a new file.
+        The file contains the features of up to 1,023 rows. If the file is new, only its owner can read it.
         """
         write_json(stream_serialization.to_dict(self, self._fitted()), Path(path), private=True)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Stream:
-        """Read a saved state; raise `PolicyFileError` if the file is not valid."""
+        """Return the stream of a saved state; raise `PolicyFileError` if the file is not valid."""
         read = stream_serialization.read(Path(path))
         stream = cls(read["problem"], read["rows"], beta=read["beta"], warm_up=read["warm_up"])
         stream.optimizer = read["optimizer"]
@@ -211,9 +210,8 @@ class Stream:
     def _fitted(self) -> StreamState:
         if self._fit is None:
             raise OptionError(
-                f"a stream has a policy after its warm-up of {self.warm_up} rows, got {self.seen} "
-                "rows so far; "
-                "add more rows"
+                f"a stream must get the {self.warm_up} rows of its warm-up before it has a policy, "
+                f"got {self.seen}; add more rows"
             )
         return self._fit
 
@@ -231,7 +229,7 @@ class Stream:
         }
         if unknown:
             raise OptionError(
-                f"frequencies must be of attributes that a rule uses, got {sorted(unknown)}; leave them out"
+                f"frequencies must be about attributes in rules, got {sorted(unknown)}; leave them out"
             )
         mean_weight = 1.0 if first.weights is None else float(first.weights.mean())
         dual = Dual(form, [make_block(form, form.feature_map.admit(first))], 1.0)
@@ -251,7 +249,7 @@ class Stream:
         )
 
     def _values_of(self, name: str, group: Any) -> Any:
-        """Return a known group that has only the values of the warm-up and of the frequencies."""
+        """Return a known group with only the values in the warm-up and in the frequencies."""
         if not isinstance(group, KnownGroup):
             return group
         named = {value for event in self.frequencies for other, value in event if other == name}
@@ -265,7 +263,7 @@ class Stream:
 
 
 def _events(frequencies: Mapping[Any, Mapping[Any, float]]) -> dict[Conditions, float]:
-    """Convert {"sex": {"F": .4}} to {(("sex", "F"),): .4}."""
+    """Convert frequencies {"sex": {"F": .4}} to the form {(("sex", "F"),): .4}, and check them."""
     events: dict[Conditions, float] = {}
     for key, table in frequencies.items():
         names = key if isinstance(key, tuple) else (key,)

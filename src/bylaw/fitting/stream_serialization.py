@@ -1,4 +1,4 @@
-"""Streams as JSON."""
+"""Saved states of streams as JSON files."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 FORMAT = "bylaw-stream"
 VERSION = 3
-_LEAST_WEIGHT = 1e-100  # far below what the mean of any rows can be
+_LEAST_WEIGHT = 1e-100  # a smaller mean weight cannot be that of real rows
 
 
 def to_dict(stream: Stream, fit: StreamState) -> dict[str, Any]:
-    """Return the state of a stream as plain values; floats are read back to the last bit."""
+    """Return the state of a stream as plain values, without loss of precision."""
     names = {optimizer: name for name, optimizer in OPTIMIZERS.items()}
     content = {
         "format": FORMAT,
@@ -99,7 +99,7 @@ def _form_to_dict(form: LinearForm) -> dict[str, Any]:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read the fields of a stream, and check each."""
+    """Read the file of a stream, check its fields, and return them."""
     return read_json(path, "a stream", _fields)
 
 
@@ -117,11 +117,11 @@ def _fields(root: Node) -> dict[str, Any]:
         **{key: None if node.value is None else node.positive() for key, node in settings.items()}
     )
     if not 1 <= root["warm_up"].count() <= root["seen"].count() <= root["rows"].count():
-        raise BadValueError("its rows, the rows it has seen and its warm-up contradict each other")
+        raise BadValueError("its rows, its rows so far (seen) and its warm_up contradict each other")
     table = TableSum.from_node(root["table" if "table" in root.value else "fingerprint"])
     walk, n_places = optimizer.resume(root["walk"], len(form.bounds)), len(np.unique(form.couplings.indices))
     if isinstance(walk, NewtonState) and len(walk.slope) != (n_places if walk.mass else 0):
-        raise BadValueError("its walk does not fit its rules")
+        raise BadValueError("the state of its optimizer (walk) does not match its rules")
     found = {
         "problem": problem,
         "rows": root["rows"].count(),
@@ -140,26 +140,26 @@ def _fields(root: Node) -> dict[str, Any]:
     }
     content = {name: value for name, value in root.value.items() if name != "checksum"}
     if "checksum" in root.value and root["checksum"].text() != compute_digest(content):
-        raise BadValueError("its content does not match its checksum")  # which earlier versions did not write
+        raise BadValueError("its content does not match its checksum")  # earlier versions have no checksum
     return found
 
 
 def _read_weight(node: Node) -> float:
-    """Read a mean of weights, by which the weights of rows are divided."""
+    """Return a mean weight, by which weights of rows are divided; fail if it is not positive."""
     return node.number() if node.number() > _LEAST_WEIGHT else node.fail(f"a number above {_LEAST_WEIGHT:g}")
 
 
 def _read_tiles(root: Node, form: LinearForm) -> dict[str, Any]:
-    """Read the rows that wait for a whole tile, and the rates measured on the tiles before."""
+    """Return the rows that wait for a complete tile, and the rates measured on earlier tiles."""
     n_rules = len(form.bounds)
     followed = tuple(read_frequencies(root["followed"], form.feature_map))
     if not set(followed) <= set(form.frequencies):
-        raise BadValueError("it follows frequencies that are not its own")
+        raise BadValueError("it updates frequencies of conditions that its rules do not have (followed)")
     n_columns = len(form.feature_map.features) + len(followed) + 1
     rows = root["waiting"].list()
     waiting = root["waiting"].matrix(n_columns, len(rows[0].list()) if rows else 0)
     if waiting.shape[1] >= TILE_ROWS or (waiting[-1] < 0).any():
-        raise BadValueError(f"its rows that wait must be fewer than {TILE_ROWS}, with weights >= 0")
+        raise BadValueError(f"its waiting rows must be fewer than {TILE_ROWS} and have weights >= 0")
     return {
         "waiting": waiting,
         "followed": followed,
@@ -180,7 +180,7 @@ def _read_tiles(root: Node, form: LinearForm) -> dict[str, Any]:
 
 
 def _begin_tiles(form: LinearForm) -> dict[str, Any]:
-    """Return the fields of a stream that an earlier version saved, which held no rows."""
+    """Return these fields for files of an earlier version, which contained no rows."""
     return {
         "waiting": np.empty((len(form.feature_map.features) + 1, 0)),
         "followed": (),
@@ -197,7 +197,7 @@ def _form(root: Node, feature_map: FeatureMap, problem: Problem) -> LinearForm:
     space = feature_map.action_space
     rules = tuple(problem.expand(space.classes, values, space.options))
     if names != tuple(str(found.rule) for found in rules):
-        raise BadValueError("its names are not those of its rules")
+        raise BadValueError("the names of its rules do not match its problem")
     return LinearForm(
         feature_map=feature_map,
         base=root["base"].matrix(n_features, n_actions),

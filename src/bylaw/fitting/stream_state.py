@@ -1,4 +1,4 @@
-"""The state of a stream after its warm-up: compiled rules, an optimizer, and less than a tile of rows."""
+"""The state of a stream after its warm-up: compiled rules, an optimizer, and an incomplete tile of rows."""
 
 from __future__ import annotations
 
@@ -33,38 +33,37 @@ from bylaw.solvers.stochastic_newton import TILE_ROWS
 class StreamState:
     """The state of a stream after its warm-up.
 
-    Rows are taken in tiles of one size, however they are divided into batches. The rules are measured on each
-    tile before the optimizer sees it, so that they are never measured on rows that they were fitted on.
-    Frequencies that are `followed` are means over the rows so far.
-    """
+    Rows are processed in tiles of a fixed size, however they are divided into batches. The rates are measured
+    on each tile before the optimizer uses it, so they are never measured on rows to which the policy was
+    fitted. The frequencies of the `followed` conditions are means over the rows so far."""
 
     form: LinearForm
     mean_weight: float
-    guarantee: Guarantee  # with the gradient mapping as measured
+    guarantee: Guarantee  # with the measured gradient mapping
     optimizer_state: Any
-    waiting: Floats  # (F + E + 1, n < TILE_ROWS): features, chances of the followed conditions, weights
-    followed: tuple[Conditions, ...] = ()  # E of them
-    followed_mass: float = 0.0  # of the rows that their frequencies are the means of
-    warm_up: int = 0  # rows at the beginning that the first frequencies are the means of
-    tiles: int = 0
-    measured: tuple[RuleExcesses, ...] = ()  # of about the last half of the tiles, in two parts
-    value: float = 0.0
+    waiting: Floats  # (F + E + 1, n < TILE_ROWS): features, P(followed conditions), weights of waiting rows
+    followed: tuple[Conditions, ...] = ()  # the E conditions whose frequencies are updated
+    followed_mass: float = 0.0  # sum of the weights of the rows in these frequencies
+    warm_up: int = 0  # number of first rows, from which the first frequencies are estimated
+    tiles: int = 0  # number of tiles so far
+    measured: tuple[RuleExcesses, ...] = ()  # sums over about the last half of the tiles, in two parts
+    value: float = 0.0  # measured value of the dual
     conflicting: bool = False  # the rows of the last tile prove that no policy satisfies the rules on them
-    table: TableSum = field(default_factory=TableSum)  # of all rows so far
+    table: TableSum = field(default_factory=TableSum)  # hashes of all rows so far
 
     @property
     def feature_map(self) -> FeatureMap:
-        """The features that are kept of each row: those of the form and the conditions."""
+        """The features that are kept of each row: those of the rules and of the followed conditions."""
         chances = tuple(Feature(None, condition) for condition in self.followed)
         return replace(self.form.feature_map, features=(*self.form.feature_map.features, *chances))
 
     @property
     def excesses(self) -> RuleExcesses | None:
-        """The excesses of the answers before each tile, on about the last half of the rows."""
+        """The excess of each rule (rate minus bound) on about the last half of the rows, or None."""
         return reduce(add, self.measured) if self.measured else None
 
     def add(self, block: Block) -> None:
-        """Add rows with the features of `feature_map`, in order."""
+        """Process the next rows, which have the features of `feature_map`."""
         weights = block.row_weights / self.mean_weight
         rows = np.hstack([self.waiting, np.vstack([block.features, weights])])
         whole = rows.shape[1] - rows.shape[1] % TILE_ROWS
@@ -73,7 +72,7 @@ class StreamState:
         self.waiting = rows[:, whole:].copy()
 
     def flush(self) -> StreamState:
-        """Return a state that includes the waiting rows; this one continues to wait for a whole tile."""
+        """Return a copy of the state that includes the waiting rows; they continue to wait in this state."""
         state = copy.copy(self)
         state.optimizer_state = copy.deepcopy(self.optimizer_state)
         if self.waiting.shape[1]:
@@ -99,7 +98,7 @@ class StreamState:
         if self.tiles:
             self._measure(dual)
             self.optimizer_state.advance(steps)
-        else:  # no answer is there before the first
+        else:  # before the first tile, the policy cannot be measured
             self.optimizer_state.advance(steps)
             self._measure(dual)
         self.tiles += 1
@@ -107,7 +106,7 @@ class StreamState:
         self.conflicting = bool(dual.mass and dual.n_rules and dual.conflict(answer) > 0)
 
     def _follow(self, chances: Floats, weights: Floats) -> None:
-        """Update frequencies with the rows of a tile that come after the warm-up."""
+        """Update the followed frequencies with those rows of a tile that come after the warm-up."""
         skipped = max(self.warm_up - self.tiles * TILE_ROWS, 0)
         chances, weights = chances[:, skipped:], weights[skipped:]
         if not (mass := float(weights.sum())):
@@ -119,7 +118,7 @@ class StreamState:
         self.form = replace_frequencies(self.form, self._parts, frequencies)
 
     def _measure(self, dual: Dual) -> None:
-        """Measure the current answer on a tile, and forget old tiles at each power of two."""
+        """Measure the current policy on a tile; drop the older measurements at each power of two."""
         if not dual.mass:
             return
         answer = self.optimizer_state.answer

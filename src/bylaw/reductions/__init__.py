@@ -1,4 +1,4 @@
-"""Reductions of problems to simpler ones, in an ordered list, and what is known of their solutions."""
+"""Reductions of problems to simpler ones, in an ordered list, with diagnoses of conflicts and warnings."""
 
 from bylaw.reductions._conflicts import Diagnosis, examine, measure_slack
 from bylaw.reductions._fitter import REDUCTIONS, Fitter, Reduction, Task

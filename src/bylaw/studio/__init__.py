@@ -1,4 +1,4 @@
-"""Rules tried out in a browser: what each change of a rule does to costs, groups and decisions.
+"""The studio: a page in the browser on which rules are tried out and their effects are shown.
 
 >>> from bylaw.studio import studio
 """
@@ -21,7 +21,7 @@ __all__ = ["Studio", "studio"]
 
 
 class Studio:
-    """A running studio, made by `studio`; notebooks show it in a frame."""
+    """A running studio, made by `studio`; notebooks show its page."""
 
     def __init__(self, server: StudioServer) -> None:
         self._server = server
@@ -35,11 +35,11 @@ class Studio:
 
     @property
     def running(self) -> bool:
-        """Whether it still answers."""
+        """Whether the studio still answers requests."""
         return self._thread.is_alive()
 
     def close(self) -> None:
-        """End the studio, and cancel what is being solved."""
+        """End the studio, and cancel the fits that are running."""
         self._server.stop()
         self._thread.join()
 
@@ -69,28 +69,30 @@ def studio(
     port: int = 0,
     min_cell: int = MIN_CELL,
 ) -> Studio:
-    """Try out rules in a notebook or a browser: sliders move levels, and the policy follows.
+    """Start a page, in a notebook or a browser, on which the levels of rules are moved with sliders.
+
+    The page shows the costs, rates and decisions of the policy that satisfies the rules.
 
     Parameters
     ----------
     problem : Problem
-        to begin with.
+        The problem that the page shows first.
     evidence : Evidence
-        the rows.
+        The rows.
     labels, groups, propensity_weights : optional
-        as in `solve`: rates are then shown as observed, too.
+        As in `solve`. With them, the page also shows observed rates.
     title : str
-        of the page.
+        The title of the page.
     port : int
-        of this machine; 0 for any that is free.
+        The port on this machine; 0 for any free port.
     min_cell : int
-        the number of rows that a group must have for its rates and counts to be on the page; 0 shows all.
+        The number of rows that a group must have for its rates and counts to be shown; 0 shows all groups.
 
     Returns
     -------
     Studio
-        shows the page if it is the last value of a cell; `url` is its address, and `close()` ends it. It also
-        ends with the process.
+        As the last value of a notebook cell, it shows the page. `url` is the address, and `close()` ends the
+        studio, which also ends with the process.
 
     Examples
     --------
@@ -102,7 +104,9 @@ def studio(
     True
     """
     if not isinstance(problem, Problem):
-        raise OptionError(f"studio() takes a Problem and then Evidence, not {type(problem).__name__} first")
+        raise OptionError(
+            f"problem must be a Problem, got {type(problem).__name__}; pass the problem first, then the rows"
+        )
     from bylaw.studio.server import StudioServer
     from bylaw.studio.session import Session
 

@@ -1,4 +1,4 @@
-"""What a page draws of a policy: its cost, its rules, and the decisions of each group, before and after."""
+"""The numbers that the page shows of a policy: its cost, its rules, and the decisions in each group."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from bylaw.report.context import Cell, Partition, ReportRows
 from bylaw.testing import NEVER, TOLERANCE, describe_rule, is_observed
 from bylaw.view.sentences import describe_rate, find_unit, name_cost, write_price, write_sentence
 
-_NORMAL = 1.959963984540054  # standard errors on each side of an interval that is right 95 times in 100
+_NORMAL = 1.959963984540054  # standard errors on each side of a 95 % interval
 INTERVAL = "95 % intervals: 1.96 standard errors on each side"
 
 
 def describe_cost(minimize: Objective, kind: Kind) -> dict[str, Any]:
-    """Return the name of what is minimized, in words, and its unit."""
+    """Return the name, the words and the unit of the objective."""
     words = describe_rate(minimize, kind).rstrip(",")
     return {"name": name_cost(minimize), "words": words, "unit": find_unit(minimize)}
 
 
 def draw_cost(rows: ReportRows) -> dict[str, Any]:
-    """Return the cost with your model, without rules and with rules."""
+    """Return the costs of the model's decisions, of a policy without rules, and of the policy."""
     minimize, space = rows.policy.problem.minimize, rows.policy.action_space
     costs = rows.compare(minimize)
     return {
@@ -47,15 +47,15 @@ def draw_cost(rows: ReportRows) -> dict[str, Any]:
 
 
 def draw_rules(rows: ReportRows, intervals: bool) -> list[dict[str, Any]]:
-    """Return each rule of the problem: its price, and the single rule of it that is nearest to its bound.
+    """Return, for each rule of the problem, its price and the rate that is nearest to its bound.
 
-    If `intervals`, confidence intervals are added.
+    With `intervals`, confidence intervals of the rates are added.
     """
     policy, problem = rows.policy, rows.policy.problem
     expanded = problem.expand(rows.seen.classes, rows.seen.group_values, policy.action_space.options)
     fitted = {} if policy.fitted_rates is None else {one.rule: one for one in policy.fitted_rates.rules}
     known = policy.observed
-    # If observed rates do not satisfy their rules, an excess is not a rounding error of the solver.
+    # If observed rates violate rules, their excesses are not rounding errors of the solver.
     missed = policy.solution.status is Status.MISSED
     allowed, drawn = TOLERANCE + (1e-6 if missed else policy.guarantee.violation), []
     for place, statement in enumerate(problem.rules):
@@ -65,12 +65,12 @@ def draw_rules(rows: ReportRows, intervals: bool) -> list[dict[str, Any]]:
         holds = _find_worst(rules, rows, known)[1] <= allowed
         drawn.append(describe_statement(statement, problem) | {"price": price, "holds": holds})
         if not shown:
-            words = f"Not shown: it is about groups of fewer than {rows.min_cell} rows, or one beside them."
+            words = f"Not shown: it is about groups of fewer than {rows.min_cell} rows, or could reveal them."
             drawn[-1]["price_words"] = words
             continue
         worst, excess = _find_worst(shown, rows, known)
         undefined = is_undefined(worst, rows)
-        words = "It is violated, so that its price has no meaning: loosen it, or another rule."
+        words = "The rule is violated, so its price has no meaning; loosen this or another rule."
         if holds or undefined:
             words = write_price(price, statement, problem.minimize)
         drawn[-1] |= {"holds": holds or undefined, "undefined": undefined, "price_words": words}
@@ -79,7 +79,7 @@ def draw_rules(rows: ReportRows, intervals: bool) -> list[dict[str, Any]]:
 
 
 def describe_statement(statement: Statement, problem: Problem) -> dict[str, Any]:
-    """Return what is known of a rule without any policy."""
+    """Return the texts of a rule, and empty fields for the numbers that need a policy."""
     numbers = dict.fromkeys(
         ("price", "price_words", "rate", "bound", "sense", "holds", "signed", "lower", "upper", "worst")
     )
@@ -88,12 +88,12 @@ def describe_statement(statement: Statement, problem: Problem) -> dict[str, Any]
 
 
 def is_undefined(rule: Rule, rows: ReportRows) -> bool:
-    """Return whether a rule on a ratio holds as 0/0 on these rows."""
+    """Return whether a rule is on a ratio that is 0/0 on these rows."""
     return any(rows.measure(one) * len(rows) <= NEVER for one in rule.denominators)
 
 
 def _find_worst(rules: Sequence[Rule], rows: ReportRows, known: Mapping[str, float]) -> tuple[Rule, float]:
-    """Return the rule that is exceeded most in the unit of its level, and its excess."""
+    """Return the rule with the largest excess in the unit of its level, and its excess (rate minus bound)."""
     excesses = [known[str(rule)] if str(rule) in known else rows.measure(rule.excess) for rule in rules]
     ratios = []
     for rule, excess in zip(rules, excesses, strict=True):
@@ -107,7 +107,7 @@ def _find_worst(rules: Sequence[Rule], rows: ReportRows, known: Mapping[str, flo
 def _draw_rate(
     rule: Rule, excess: float, statement: Statement, rows: ReportRows, fitted: Mapping[str, FittedRate] | None
 ) -> dict[str, Any]:
-    """Return a single rule in the unit of its level; with an interval, if standard errors are given."""
+    """Return the rate and bound of a single rule, with an interval if standard errors are given."""
     space, factor = rows.policy.action_space, 1.0 if rule.factor is None else rows.measure(rule.factor)
     excess, width = (math.nan if is_undefined(rule, rows) else excess), math.nan
     if fitted is not None and factor and not math.isnan(excess):
@@ -133,17 +133,17 @@ def _draw_rate(
 
 @dataclass(frozen=True, eq=False)
 class GroupTable:
-    """The groups of some partitions, so that one product serves all; the first is all rows."""
+    """The groups of some attributes, with the rows in each group; the first group contains all rows."""
 
     partitions: tuple[Partition, ...]
     cells: tuple[Cell, ...]
     weights: Floats  # (n_groups, n_rows)
-    total: Floats  # (n_groups,): of the weights
-    exact: NDArray[np.bool_]  # (n_groups,): whether every row shows its group, and its label if any does
+    total: Floats  # (n_groups,): sum of the weights of each group
+    exact: NDArray[np.bool_]  # (n_groups,): whether the group (and the label, if used) is known on all rows
 
     @classmethod
     def make(cls, partitions: Sequence[Partition], rows: ReportRows) -> GroupTable:
-        """Return the table of partitions of these rows."""
+        """Return the table of the groups in these partitions."""
         seen, everyone = rows.seen, Cell("all rows", (), rows.evidence.row_weights)
         parts = (Partition("all rows", (everyone,), 0, False), *partitions)
         cells = tuple(cell for part in parts for cell in part.cells)
@@ -154,7 +154,7 @@ class GroupTable:
         return cls(parts, cells, weights, weights.sum(axis=1), np.array(exact))
 
     def average(self, values: Floats) -> Floats:
-        """Return the mean of values (n_rows, ...) in each group, (n_groups, ...)."""
+        """Return the mean of values, (n_rows, ...), in each group, (n_groups, ...)."""
         sums = self.weights @ values
         return sums / (self.total if sums.ndim == 1 else self.total[:, None])
 
@@ -162,8 +162,8 @@ class GroupTable:
 def measure_mistakes(decisions: Floats, table: GroupTable, rows: ReportRows) -> list[float | None]:
     """Return the share of wrong decisions in each group.
 
-    It is None without labels, and without a model of a predicted group and its labels together.
-    """
+    A share is None without labels, or if the joint probabilities of a predicted group and the label are
+    unknown."""
     rate, space = rows.words.mistake, rows.policy.action_space
     if rate is None:
         return [None] * len(table.cells)
@@ -182,7 +182,7 @@ def measure_mistakes(decisions: Floats, table: GroupTable, rows: ReportRows) -> 
 def draw_groups(
     table: GroupTable, model: tuple[Floats, list[float | None]], rows: ReportRows, intervals: bool
 ) -> dict[str, Any]:
-    """Return how often each action is taken and how often wrongly, and which decisions change, by group."""
+    """Return, by group, the rate of each action, the error rates, and the shares of changed decisions."""
     after = table.average(rows.probabilities)
     low = high = [None] * len(after)
     if intervals:

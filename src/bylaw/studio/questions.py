@@ -1,4 +1,4 @@
-"""What a page asks: problems and levels of rules, and questions that are answered or cancelled."""
+"""The requests of a page: problems to solve, levels of rules, and answers that can be cancelled."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Purpose = Literal["solve", "frontier", "save"]
 
 @dataclass(frozen=True)
 class Question:
-    """A problem as a page states it: rules that are switched off are left out."""
+    """A problem as the page states it, with rules that may be switched off."""
 
     minimize: str
     rules: tuple[tuple[str, bool], ...]  # text, and whether it is on
@@ -33,56 +33,61 @@ class Question:
 
     @classmethod
     def read(cls, content: Mapping[str, Any], labeled: bool) -> Question:
-        """Return the question in the content of a request; raise if it is malformed."""
+        """Return the question in the content of a request; raise if the content is malformed."""
         minimize, rules, view = (content.get(name) for name in ("minimize", "rules", "view"))
         view = ("observed" if labeled else "predicted") if view is None else view
         if view not in ("predicted", "observed"):
-            raise OptionError(f"view must be 'predicted' or 'observed', not {view!r}")
+            raise OptionError(f"view must be 'predicted' or 'observed', got {view!r}")
         if not isinstance(minimize, str):
-            raise OptionError("minimize must be text")
+            raise OptionError(f"minimize must be text, got {type(minimize).__name__}")
         return cls(minimize, read_rules(rules), view)
 
     @property
     def places(self) -> list[int]:
-        """The places of the rules that are on, among all rules."""
+        """The indices of the rules that are switched on."""
         return [i for i, (_, on) in enumerate(self.rules) if on]
 
 
 def read_place(content: Mapping[str, Any]) -> tuple[str, int]:
-    """Return the tab that asks, and the number of its question."""
+    """Return the browser tab of a request, and the number of the request."""
     tab, number = content.get("tab"), content.get("number")
     if not isinstance(tab, str) or type(number) is not int:
-        raise OptionError("tab must be text, and number a whole number")
+        raise OptionError(f"tab must be text and number a whole number, got {tab!r} and {number!r}")
     return tab, number
 
 
 def read_rules(rules: Any) -> tuple[tuple[str, bool], ...]:
-    """Return the text of each rule of a request, and whether it is on; raise if it is malformed."""
+    """Return the text of each rule in a request, and whether the rule is on; raise if malformed."""
     if not isinstance(rules, list):
-        raise OptionError("rules must be a list of {text, on}")
+        raise OptionError(f"rules must be a list of {{text, on}}, got {type(rules).__name__}")
     for rule in rules:
         if not isinstance(rule, dict) or not isinstance(rule.get("text"), str):
-            raise OptionError("each of the rules must be {text, on}")
+            raise OptionError(f"each rule must be {{text, on}}, got {type(rule).__name__}")
     return tuple((rule["text"], bool(rule.get("on", True))) for rule in rules)
 
 
 def parse_statement(text: str) -> Statement:
-    """Return the rule or family of a text; raise if it is only a rate."""
+    """Return the rule or family that a text states; raise if the text is only a rate."""
     statement = parse(text)
     if not isinstance(statement, Rule | Band | Family):
-        raise RuleSyntaxError("a rule compares a rate: write <= or >= and a number, or a family", text)
+        raise RuleSyntaxError(
+            "a rule must compare a rate with a number, such as rejected() <= 0.1, or be a family", text
+        )
     return statement
 
 
 def locate_mistake(wrong: BylawError) -> dict[str, Any]:
-    """Return a mistake in a text, and its place."""
+    """Return the message of an error in a text, and the line and column of the error."""
     if isinstance(wrong, RuleSyntaxError):
         return {"ok": False, "error": wrong.message, "line": wrong.line, "column": wrong.column}
     return {"ok": False, "error": str(wrong), "line": 1, "column": 0}
 
 
 def describe_level(statement: Statement) -> dict[str, Any]:
-    """Return the slider of a level: its range, and the text around the number; None without a level."""
+    """Return the range of the slider for the level of a rule, and the texts around the level.
+
+    All values are None if the rule does not have exactly one level.
+    """
     names = ("level", "lowest", "highest", "step", "unit", "template", "parts", "loosening")
     any_level = 0.123457
     try:
@@ -107,7 +112,10 @@ def describe_level(statement: Statement) -> dict[str, Any]:
 
 
 def relax(place: int, statement: Statement, diagnosis: Diagnosis) -> dict[str, Any]:
-    """Return the level that lets all rules hold, rounded outwards; None if it is not known."""
+    """Return the level of a rule after the smallest relaxation, rounded towards looser levels.
+
+    The level is None if it is unknown.
+    """
     slack, level = diagnosis.relaxation[str(statement)], diagnosis.levels.get(str(statement))
     if level is None:
         return {"rule": place, "level": None, "loosened": slack}
@@ -117,33 +125,33 @@ def relax(place: int, statement: Statement, diagnosis: Diagnosis) -> dict[str, A
 
 
 class CancelledError(Exception):
-    """A question was cancelled, because its page asked something else."""
+    """The answer to a question was cancelled, because its page asked a newer question."""
 
 
 @dataclass(eq=False)
 class Job:
-    """A question of a tab, and how far its answer is."""
+    """A question that is being answered, and its progress."""
 
     purpose: Purpose
     number: int
     cancelled: bool = False
-    step: int = 0  # passes over the rows
-    off_by: float | None = None
+    step: int = 0  # number of passes over the rows
+    off_by: float | None = None  # the last gradient mapping of the solver
     started: float = field(default_factory=time.perf_counter)
 
     @property
     def seconds(self) -> float:
-        """The time since it was asked."""
+        """The time since the question was asked."""
         return time.perf_counter() - self.started
 
     def check(self) -> None:
-        """Raise if it was cancelled."""
+        """Raise `CancelledError` if the question was cancelled."""
         if self.cancelled:
             raise CancelledError
 
     @contextmanager
     def hold(self, lock: threading.Lock) -> Iterator[None]:
-        """Wait for a lock, and raise if it is cancelled meanwhile."""
+        """Hold a lock; raise `CancelledError` if the question is cancelled while it waits."""
         while not lock.acquire(timeout=0.05):
             self.check()
         try:
@@ -158,14 +166,14 @@ class Job:
         self.step += 1
 
     def watch(self, step: Step | Any) -> None:
-        """Note the progress of a solver or a frontier."""
+        """Record the progress of a solver or a frontier."""
         self.check()
         if isinstance(step, Step):
             self.off_by = step.gradient_mapping
 
 
 class Jobs:
-    """The questions that are being answered: the newest question of a tab cancels its older ones."""
+    """The questions that are being answered; a newer question of a tab cancels its older ones."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -174,7 +182,10 @@ class Jobs:
 
     @contextmanager
     def run(self, tab: str, purpose: Purpose, number: int) -> Iterator[Job]:
-        """Begin a question, which cancels older ones of its purpose; a new problem cancels all older ones."""
+        """Begin to answer a question, and cancel older questions of the tab with the same purpose.
+
+        A new problem to solve cancels all older questions of the tab.
+        """
         with self._lock:
             job = Job(purpose, number)
             newest = max(number, self._newest.get((tab, purpose), number))
@@ -193,14 +204,14 @@ class Jobs:
                     del self._running[tab]
 
     def cancel(self, tab: str | None = None) -> None:
-        """Cancel all questions of a tab, or of all tabs."""
+        """Cancel all questions of one tab or, by default, of all tabs."""
         with self._lock:
             for name, jobs in self._running.items():
                 for job in jobs if tab in (None, name) else ():
                     job.cancelled = True
 
     def describe(self, tab: str) -> dict[str, Any]:
-        """Return how far the newest question of a tab is."""
+        """Return the progress of the newest question of a tab."""
         with self._lock:
             running = self._running.get(tab)
             if not running:

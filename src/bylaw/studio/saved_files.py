@@ -1,4 +1,4 @@
-"""Files that a page saves: the rules, and a program that solves the same problem."""
+"""The files that a page saves: the rules, and a Python program that solves the same problem."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bylaw.rows.columns import Columns
 
 
 class SavedFile(NamedTuple):
-    """A file to download."""
+    """The name, text and media type of a file to download."""
 
     name: str
     text: str
@@ -25,37 +25,37 @@ class SavedFile(NamedTuple):
 class Source:
     """The table from which the rows were read."""
 
-    path: str  # as it was given
+    path: str  # as the user gave it
     name: str
     columns: Columns
     stated: Mapping[str, Any] = field(default_factory=dict)  # columns by role, as a rules file states them
-    sample: int | None = None  # rows, of which it is a random sample
+    sample: int | None = None  # size of the random sample that was read; None for all rows
     seed: int = 0
 
 
 def suggest_next(source: Source | None) -> dict[str, dict[str, str]]:
-    """Return what to do with each saved file: words, and a command."""
+    """Return advice for each saved file: a sentence and a command that uses the file."""
     if source is None:
         return {}
     fit = f"bylaw fit {shlex.quote(source.path)} --rules rules.toml -o policy.json"
     label = "" if source.columns.label is None else f" --label {shlex.quote(source.columns.label)}"
     audit = f"bylaw audit policy.json new{PurePath(source.path).suffix}{label}"
     if label:
-        words = "To judge it on rows that had no part in choosing it:"
+        words = "To test the policy on rows on which it was not fitted:"
     else:
-        words = "To judge it on labelled rows that had no part in choosing it:"
+        words = "To test the policy on labeled rows on which it was not fitted:"
         audit += " --label COLUMN"
     return {
         "policy": {"words": words, "command": audit},
-        "rules": {"words": "To fit by them:", "command": fit},
-        "python": {"words": "To do the same again:", "command": "python solve.py"},
+        "rules": {"words": "To fit a policy with these rules:", "command": fit},
+        "python": {"words": "To fit the same policy again:", "command": "python solve.py"},
     }
 
 
 def write_rules(
     problem: Problem, off: Sequence[str], columns: Mapping[str, Any], solving: Mapping[str, Any]
 ) -> str:
-    """Return a rules file, in which rules that are off are comments."""
+    """Return the text of a rules file, in which rules that are switched off are comments."""
     lines = [f"minimize = {_write_toml(str(problem.minimize))}", "rules = ["]
     lines += [f"  {_write_toml(str(rule))}," for rule in problem.rules]
     lines += [f"  # off: {_write_toml(text)}" for text in off]
@@ -71,7 +71,7 @@ def write_rules(
 
 
 def _write_toml(value: Any) -> str:
-    """Return a value of TOML on one line."""
+    """Return the TOML text of a value, on one line."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
@@ -81,7 +81,7 @@ def _write_toml(value: Any) -> str:
         return f"{{ {', '.join(pairs)} }}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_write_toml, value))}]"
-    # TOML escapes as JSON does, but has no halves of characters, and escapes delete, too.
+    # TOML escapes text like JSON, except that it has no lone surrogates and also escapes "delete".
     whole = str(value).encode("utf-8", "backslashreplace").decode()
     return json.dumps(whole, ensure_ascii=False).replace("\x7f", "\\u007f")
 
@@ -89,7 +89,7 @@ def _write_toml(value: Any) -> str:
 def write_program(
     problem: Problem, source: Source | None, observed: bool, solving: Mapping[str, Any], title: str
 ) -> str:
-    """Return Python code that reads the same table and solves the same problem."""
+    """Return a Python program that reads the same table and solves the same problem."""
     # A docstring has no quotes, backslashes and line breaks.
     remark = "".join(letter if letter.isprintable() and letter not in '"\\' else " " for letter in title)
     if source is None:

@@ -1,7 +1,8 @@
-"""The studio over HTTP, for browsers on this machine only.
+"""The HTTP server of the studio, for browsers on this machine only.
 
-Every request needs the random token of this run, must name this server as its host, and must come from its
-own page. The page loads nothing from elsewhere, and no path from a browser is ever used.
+Every request must contain the random token of this run, name this server as its host, and come from the
+studio's own page. The page loads nothing from other servers, and the server opens no path that a browser
+names.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from bylaw.studio.session import Session, describe
 from bylaw.view.colors import write_color_variables
 
 _HOST = "127.0.0.1"
-_LARGEST = 1_000_000  # bytes of a body
+_LARGEST = 1_000_000  # largest size of the body of a request, in bytes
 _PAGE = resources.files("bylaw.studio").joinpath("page")
 _PLACE = re.compile(r"\{\{(nonce|palette|style|script)\}\}")  # in page.html
 _HEADERS = {
@@ -58,15 +59,15 @@ _LAUNCHER = """<!doctype html>
 
 @dataclass(frozen=True)
 class Door:
-    """The address of a server, and the requests that it admits."""
+    """The address of a server, and the checks that admit a request."""
 
     port: int
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
-    framed: bool = False  # a notebook shows the page inside its own
+    framed: bool = False  # whether a notebook shows the page in a frame
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The names by which a browser may call this server."""
+        """The host names that a browser may use for this server."""
         return f"{_HOST}:{self.port}", f"localhost:{self.port}"
 
     @property
@@ -75,9 +76,11 @@ class Door:
         return f"http://{_HOST}:{self.port}/?token={self.token}"
 
     def refuse(self, request: Request) -> str:
-        """Return why a request is refused; empty if it is not."""
+        """Return the reason to refuse a request; empty if the request is admitted."""
         if request.headers.getlist("host") not in [[host] for host in self.hosts]:
-            return "this server is for the browser on this machine; open the address that it printed"
+            return (
+                "requests must come from a browser on this machine; open the address that the studio printed"
+            )
         origins = request.headers.getlist("origin")
         if any(origin not in [f"http://{host}" for host in self.hosts] for origin in origins):
             return "requests must come from the studio's own page"
@@ -86,12 +89,12 @@ class Door:
         else:
             given = request.headers.get("x-bylaw-token", "")
         if not secrets.compare_digest(given.encode("utf-8", "replace"), self.token.encode()):
-            return "the token is missing or of another run; open the address that the studio printed"
+            return "the token must be that of this run; open the address that the studio printed"
         return ""
 
 
 def answer(content: Any, status: int = 200) -> Response:
-    """Return plain values as JSON, in which numbers that are not finite are null."""
+    """Return a JSON response with plain values, in which infinite numbers and nan are null."""
     text = json.dumps(_clean(content), allow_nan=False)
     return Response(
         text, status, {**_HEADERS, "Content-Security-Policy": "default-src 'none'"}, "application/json"
@@ -109,7 +112,7 @@ def _clean(value: Any) -> Any:
 
 
 def make_page(door: Door) -> Response:
-    """Return the page, with its style and its scripts inside."""
+    """Return the page as one response that contains its style and its scripts."""
     nonce = secrets.token_urlsafe(16)
     ancestors = "" if door.framed else "; frame-ancestors 'none'"
     policy = (
@@ -131,7 +134,7 @@ def _read_file(name: str) -> str:
 
 
 async def _read_body(request: Request) -> dict[str, Any]:
-    """Return a JSON object; raise if it is too large."""
+    """Return the JSON object in the body of a request; raise if the body is too large."""
     body, length = bytearray(), request.headers.get("content-length", "0")
     size = int(length) if length.isdecimal() else 0
     if size <= _LARGEST:
@@ -146,28 +149,28 @@ async def _read_body(request: Request) -> dict[str, Any]:
     except (ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):
-        raise OptionError("the body of a request must be a JSON object")
+        raise OptionError("the body of a request must be a JSON object, got something else")
     return content
 
 
 def _read_text(content: Mapping[str, Any], name: str) -> str:
     if not isinstance(text := content.get(name), str):
-        raise OptionError(f"{name} must be text")
+        raise OptionError(f"{name} must be text, got {type(text).__name__}")
     return text
 
 
 class Workers:
-    """Threads that end with the process, and whose results can be given up."""
+    """Threads for requests; they end with the process, and their results can be discarded."""
 
     def __init__(self) -> None:
         self._waiting: set[Future[Any]] = set()
 
     async def run(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        """Return the result of some work, done in a thread of its own."""
+        """Return the result of a function call that runs in a thread of its own."""
         result: Future[Any] = Future()
 
         def call() -> None:
-            with suppress(InvalidStateError):  # it was given up meanwhile
+            with suppress(InvalidStateError):  # the result was discarded meanwhile
                 try:
                     result.set_result(work(*arguments))
                 except BaseException as problem:
@@ -181,17 +184,17 @@ class Workers:
             self._waiting.discard(result)
 
     def dismiss(self) -> None:
-        """Answer all waiting requests that their question was cancelled."""
+        """End all waiting requests, as cancelled."""
         for result in list(self._waiting):
             with suppress(InvalidStateError):
                 result.set_exception(CancelledError())
 
 
 def make_app(session: Session, door: Door, workers: Workers) -> ASGIApp:
-    """Return the application of one session."""
+    """Return the web application of a session."""
 
     def route(path: str, work: Callable[[Any], Any], method: str = "GET") -> Route:
-        """Return a route to work that takes a request, or the content of one that is posted."""
+        """Return a route that calls `work` with the request or, for POST, with its content."""
 
         async def handle(request: Request) -> Response:
             try:
@@ -207,7 +210,7 @@ def make_app(session: Session, door: Door, workers: Workers) -> ASGIApp:
                 return answer({}, 400)
             except Exception:  # the server goes on
                 traceback.print_exc()
-                return answer({"error": "this is a fault in bylaw; please report it"}, 500)
+                return answer({"error": "an internal error of bylaw occurred; please report it"}, 500)
 
         return Route(path, handle, methods=[method])
 
@@ -244,7 +247,7 @@ def make_app(session: Session, door: Door, workers: Workers) -> ASGIApp:
     app = Starlette(routes=routes, exception_handlers=handlers)
 
     async def guard(scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on the requests that the door admits."""
+        """Pass requests on if the door admits them, and refuse others."""
         if scope["type"] == "http":
             reason = door.refuse(Request(scope))
             await (answer({"error": reason}, 403) if reason else app)(scope, receive, send)
@@ -255,11 +258,11 @@ def make_app(session: Session, door: Door, workers: Workers) -> ASGIApp:
 
 
 class StudioServer(uvicorn.Server):
-    """A server of one session on the loopback interface, which ends at once when it is stopped."""
+    """A server of one session on the loopback interface, which stops without waiting for fits."""
 
     def __init__(self, session: Session, *, port: int = 0, framed: bool = False) -> None:
         self.session, self.workers = session, Workers()
-        self._launcher: Path | None = None  # the folder of the file that leads a browser to the page
+        self._launcher: Path | None = None  # the folder of the file that redirects a browser to the page
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -268,7 +271,7 @@ class StudioServer(uvicorn.Server):
         except (OSError, OverflowError) as problem:
             self.socket.close()
             raise OptionError(
-                f"port {port} cannot be used: {problem}; choose another, or 0 for any"
+                f"port {port} cannot be used: {problem}; choose another port, or 0 for any free one"
             ) from None
         self.door = Door(self.socket.getsockname()[1], framed=framed)
         config = uvicorn.Config(
@@ -286,9 +289,8 @@ class StudioServer(uvicorn.Server):
     def open_browser(self) -> None:
         """Open the page in a browser.
 
-        Its address contains the token, and every user of the machine can read the arguments of a process. So
-        the browser opens a file that only this user can read, and that leads to the page.
-        """
+        The address contains the token, and every user of the machine can read the arguments of a process. So
+        the browser opens a file that only this user can read, and that redirects to the page."""
         self._launcher = Path(tempfile.mkdtemp(prefix="bylaw-studio-"))  # of mode 700
         page = self._launcher / "open.html"
         page.touch(0o600)
@@ -296,7 +298,7 @@ class StudioServer(uvicorn.Server):
         webbrowser.open(page.as_uri())
 
     def serve_here(self) -> None:
-        """Serve in this thread, until control-C or `stop`."""
+        """Serve requests in this thread, until control-C or `stop`."""
         try:
             with suppress(KeyboardInterrupt):
                 self.run(sockets=[self.socket])
@@ -305,12 +307,12 @@ class StudioServer(uvicorn.Server):
             self.socket.close()
 
     def handle_exit(self, sig: int, frame: Any) -> None:
-        """Handle a signal, and cancel what is being solved."""
+        """Handle a signal to end, and cancel the fits that are running."""
         self._dismiss()
         super().handle_exit(sig, frame)
 
     def stop(self) -> None:
-        """End the server soon, from any thread."""
+        """End the server soon; may be called from any thread."""
         self._dismiss()
         self.should_exit = True
 

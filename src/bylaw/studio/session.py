@@ -1,4 +1,4 @@
-"""Answers to what a page asks of a problem and its rows: plain values, without HTTP."""
+"""Answers to the requests of the page, as plain values and independent of HTTP."""
 
 from __future__ import annotations
 
@@ -51,18 +51,20 @@ from bylaw.view.sentences import describe_rate, write_price, write_sentence
 
 @dataclass(eq=False)
 class Session:
-    """Rows and a problem to begin with; rules are tried out on them.
+    """Rows and a first problem, with the answers to the requests of one page.
 
     Parameters
     ----------
     problem : Problem
+        The problem that the page shows first.
     evidence : Evidence
-        with labels and true groups, if a page is to show rates as observed, too.
+        The rows. If they have labels or true groups, the page also shows observed rates.
     title : str
+        The title of the page.
     solving : dict
-        more arguments of `solve`, such as beta and margin.
+        Further arguments of `solve`, such as beta and margin.
     source : Source, optional
-        the table that the rows come from.
+        The table from which the rows were read.
     """
 
     problem: Problem
@@ -70,12 +72,12 @@ class Session:
     title: str = "Rules tried out"
     solving: Mapping[str, Any] = field(default_factory=dict)
     source: Source | None = None
-    min_cell: int = MIN_CELL  # rows that a group must have to be shown
+    min_cell: int = MIN_CELL  # number of rows that a group must have to be shown
 
     def __post_init__(self) -> None:
         as_evidence(self.evidence)
         check_min_cell(self.min_cell)
-        if self.observable:  # to fit a calibration for each answer would take longer than the answer
+        if self.observable:  # fitting a calibration would take longer than solving
             self.solving = {"calibrate": "none", **self.solving}
         self.jobs = Jobs()
         self._busy = threading.Lock()  # one solve at a time: each uses all cores
@@ -88,7 +90,7 @@ class Session:
         return self.evidence.has_observed
 
     def start(self) -> dict[str, Any]:
-        """Return what a page shows before anything is solved."""
+        """Return what a page shows before the first policy."""
         evidence, seen = self.evidence, self._observe("observed")
         space = self.problem.action_space(evidence.classes, evidence.options)
         return {
@@ -112,7 +114,7 @@ class Session:
         }
 
     def read_rule(self, text: str, minimize: str | None = None) -> dict[str, Any]:
-        """Return a rule in words with its slider, or the mistake in its text."""
+        """Return a rule in words with its slider, or the error in its text."""
         stated = minimize if minimize is not None and self.read_objective(minimize)["ok"] else None
         try:
             statement = parse_statement(text)
@@ -128,7 +130,7 @@ class Session:
         }
 
     def read_objective(self, text: str, rules: Sequence[str] = ()) -> dict[str, Any]:
-        """Return an objective in words, or the mistake in its text; wrong rules are left out."""
+        """Return an objective in words, or the error in its text; rules with errors are left out."""
         statements = []
         for rule in rules:
             with suppress(BylawError):
@@ -142,7 +144,7 @@ class Session:
         return {"ok": True, "text": str(minimize), "sentence": describe_rate(minimize, problem.kind)}
 
     def _check(self, problem: Problem) -> None:
-        """Raise if the problem refers to something that is missing in the rows."""
+        """Raise if the problem refers to an earlier model, cost or group that the rows do not have."""
         evidence = self.evidence
         space = problem.action_space(evidence.classes, evidence.options)
         problem.expand(evidence.classes, evidence.group_values, space.options)
@@ -153,10 +155,10 @@ class Session:
         ):
             for name in names:
                 if name not in known:
-                    raise RuleError(f"there is no {what} {name!r} among {list(known)}")
+                    raise RuleError(f"the {what} must be one of {list(known)}, got {name!r}")
 
     def answer(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        """Solve what a page asks and return what it draws; older questions of its tab are cancelled."""
+        """Solve the problem of a request and return the numbers to show; cancel older requests."""
         tab, number = read_place(content)
         with self.jobs.run(tab, "solve", number) as job:
             try:
@@ -178,20 +180,20 @@ class Session:
         return {"number": number, "seconds": job.seconds, **answer}
 
     def trace(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what each level of one of the rules costs."""
+        """Return the cost of each level of one rule."""
         tab, number = read_place(content)
         with self.jobs.run(tab, "frontier", number) as job:
             job.check()
             question, place = Question.read(content, self.observable), content.get("rule")
             if type(place) is not int or place not in question.places:
-                raise OptionError("rule must be the place of a rule that is on")
+                raise OptionError(f"rule must be the index of a rule that is on, got {place!r}")
             problem = self.state(question)
             statement = problem.rules[question.places.index(place)]
             slider = describe_level(statement)
             cost = picture.describe_cost(problem.minimize, problem.kind)
             answer = {"number": number, "rule": place, "cost": cost, "now": slider["level"]}
             if slider["level"] is None:
-                raise OptionError(f"{statement} has no single level")
+                raise OptionError(f"the rule must have exactly one level to vary, got {statement}")
             levels = np.unique([*np.linspace(slider["lowest"], slider["highest"], 13), slider["level"]])
             # `frontier` takes fewer options than `solve`.
             options = {k: v for k, v in self.solving.items() if k in ("beta", "margin", "calibrate")}
@@ -218,7 +220,7 @@ class Session:
         }
 
     def save(self, content: Mapping[str, Any]) -> SavedFile:
-        """Return a file to download: the rules, the policy, a report, or a program."""
+        """Return a file to download: the rules, the policy, a report, or a Python program."""
         question, kind = Question.read(content, self.observable), content.get("kind")
         problem, observed = self.state(question), question.view == "observed" and self.observable
         if kind == "rules":
@@ -230,7 +232,7 @@ class Session:
             text = write_program(problem, self.source, observed, self.solving, self.title)
             return SavedFile("solve.py", text, "text/x-python")
         if kind not in ("policy", "report"):
-            raise OptionError(f"kind must be 'rules', 'policy', 'report' or 'python', not {kind!r}")
+            raise OptionError(f"kind must be 'rules', 'policy', 'report' or 'python', got {kind!r}")
         tab, number = read_place({"tab": "", "number": 0, **content})
         # A file is made while other questions are solved, which do not wait for it.
         with self.jobs.run(tab, "save", number) as job, interrupting(job.advance):
@@ -246,18 +248,18 @@ class Session:
             return SavedFile("report.html", page.html, "text/html")
 
     def _choose_rows(self, view: View) -> Evidence:
-        """Return the rows, with what was observed of them only if it counts."""
+        """Return the rows, with their observed labels and groups only in the view of observed rates."""
         return self.evidence if view == "observed" else self.evidence.without_observed()
 
     def solve(self, question: Question, job: Job | None = None) -> Policy:
-        """Return the policy of a problem."""
+        """Return the policy of a question."""
         problem, rows = self.state(question), self._choose_rows(question.view)
         callback = None if job is None else job.watch
         solver = self._solvers[question.view]
         return solve(problem, rows, solver=solver, callback=callback, **self.solving)
 
     def state(self, question: Question) -> Problem:
-        """Return the problem that a page states."""
+        """Return the problem of a question, without the rules that are switched off."""
         texts = [question.rules[i][0] for i in question.places]
         return self._state(question.minimize, [parse_statement(text) for text in texts])
 
@@ -285,7 +287,7 @@ class Session:
         drawn_rules = picture.draw_rules(rows, observed)
         for place, drawn, statement in zip(question.places, drawn_rules, policy.problem.rules, strict=True):
             rules[place] = drawn
-            if drawn["undefined"]:  # its price does not state its cost
+            if drawn["undefined"]:  # the price of a rule on 0/0 does not contain its cost
                 free = self._measure_without(question, place)
                 without = None if free is None else cost["after"] - free
                 drawn["price_words"] = write_price(0.0, statement, minimize, without, vacuous=True)
@@ -301,7 +303,7 @@ class Session:
         }
 
     def _explain(self, diagnosis: Diagnosis, question: Question) -> dict[str, Any]:
-        """Return why the rules conflict, and the smallest change after which they do not."""
+        """Return why the rules conflict, and the smallest change that resolves the conflict."""
         problem = self.state(question)
         rules: list[Any] = [None] * len(question.rules)
         relaxations = []
@@ -325,7 +327,7 @@ class Session:
         }
 
     def _measure_without(self, question: Question, place: int) -> float | None:
-        """Return what the other rules cost without this one; None if they make no problem."""
+        """Return the cost without one of the rules, or None if there is no policy."""
         others = tuple((text, on and i != place) for i, (text, on) in enumerate(question.rules))
         try:
             with _catch_warnings():
@@ -337,7 +339,7 @@ class Session:
 
     def _make_rows(self, policy: Policy, view: View) -> ReportRows:
         evidence = policy.feature_map.admit(policy.calibrate(self._choose_rows(view)))
-        # Costs that the rows do not have by themselves, or probabilities that are not their own.
+        # Observe the rows again if costs or calibrated probabilities were computed for them.
         computed = bool(policy.problem.functions or policy.calibration)
         seen = observe(evidence) if computed else self._observe(view)
         stated = policy.problem.minimize, policy.action_space
@@ -358,7 +360,7 @@ class Session:
         )
 
     def _recall(self, what: str, key: Any, make: Callable[[], Any]) -> Any:
-        """Return what does not depend on levels from the last answer, or make it."""
+        """Return the result of `make`, or the last result if the key is the same."""
         if what not in self._kept or self._kept[what][0] != key:
             self._kept[what] = key, make()
         return self._kept[what][1]
@@ -368,13 +370,13 @@ class Session:
 
 
 def describe(problem: object) -> str:
-    """Return an error or a warning, with its notes."""
+    """Return the message of an error or a warning, with its notes."""
     return "\n".join([str(problem), *getattr(problem, "__notes__", ())])
 
 
 @contextmanager
 def _catch_warnings() -> Iterator[list[Warning | str]]:
-    """Catch the warnings of this thread: a file may be made in another."""
+    """Collect the warnings of this thread only, since another thread may be saving a file."""
     caught, here = [], threading.get_ident()
     with warnings.catch_warnings():
         warnings.simplefilter("always")
