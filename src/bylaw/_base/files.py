@@ -50,16 +50,14 @@ def write_atomically(path: Path, *, private: bool = False) -> Iterator[Path]:
     if not path.parent.is_dir():
         raise FileNotFoundError(f"cannot write {path}: the folder {path.parent} does not exist; create it")
     if path.absolute().parts[1:2] in (("dev",), ("proc",)):  # these may lead to a file of another program
-        raise IsADirectoryError(f"cannot write {path}: the path is not a regular file")
+        raise IsADirectoryError(f"cannot write {path}: it is not a regular file; choose another path")
     if path.exists() and not path.is_file():
         what = "a folder" if path.is_dir() else "not a regular file"
-        raise IsADirectoryError(f"cannot write {path}: it is {what}")
+        raise IsADirectoryError(f"cannot write {path}: it is {what}; choose another path")
     path = path.resolve()  # a link stays, and what it leads to is replaced
     for old in path.parent.glob(".bylaw-*.partial"):
         with contextlib.suppress(OSError):  # other processes remove such files, too
-            if (
-                time.time() - old.stat().st_mtime > 86_400
-            ):  # abandoned, because no process writes to one file for a day
+            if time.time() - old.stat().st_mtime > 86_400:  # no process writes for a whole day
                 old.unlink()
     partial = path.with_name(f".bylaw-{secrets.token_hex(8)}.partial")  # of this call alone
     unnamed = _unnamed_file(path.parent)
@@ -125,9 +123,7 @@ def _unnamed_file(folder: Path) -> int | None:
 
 
 T = TypeVar("T")
-_MOST_COUNTED = (
-    2**62
-)  # limit of whole numbers: times in nanoseconds are smaller, and sums of two fit in 64 bits
+_MOST_COUNTED = 2**62  # limit of whole numbers: nanoseconds since 1970 are less, and two add up in 64 bits
 _MOST_SIZE = 1e100  # limit of numbers, so that products and sums of them do not overflow
 
 
@@ -137,10 +133,7 @@ def hash_file(path: Path) -> str:
 
 
 def read_json(path: Path, what: str, reader: Callable[[Node], T]) -> T:
-    """Return the result of `reader`, called with the root node of a JSON file.
-
-    `what` names the kind of file in messages, such as "a policy". Any error becomes a `PolicyFileError`.
-    """
+    """Return `reader(root)` for a JSON file that is `what`; raise a `PolicyFileError` if it fails."""
 
     def refuse(name: str) -> NoReturn:
         raise BadValueError(f"numbers must be finite, got {name}")

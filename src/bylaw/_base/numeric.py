@@ -92,7 +92,7 @@ def split_labels(scores: Floats) -> Iterator[Floats]:
 
 
 def _sigmoid(scores: Floats) -> Floats:
-    """Replace scores by probabilities in place; return 1 + exp(-|score|), (n_labels, n_rows)."""
+    """Replace scores (n_labels, n_rows) by probabilities in place; return 1 + exp(-|score|)."""
     included = scores > 0
     np.negative(np.abs(scores, out=scores), out=scores)
     _exp_or_zero(scores)

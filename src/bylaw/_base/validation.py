@@ -38,7 +38,7 @@ def _read_number(value: Any) -> float:
 
 
 def check_number(value: Any, what: str, error: type[BylawError] = OptionError) -> float:
-    """Return the value as a finite float, or raise."""
+    """Return the value as a finite float, or raise an error."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise error(f"{what} must be a number, got {value!r}")
     number = _read_number(value) + 0.0  # -0.0 becomes 0.0
@@ -48,7 +48,7 @@ def check_number(value: Any, what: str, error: type[BylawError] = OptionError) -
 
 
 def check_nonnegative(value: Any, what: str, error: type[BylawError] = OptionError) -> float:
-    """Return the value as a float that is at least zero, or raise."""
+    """Return the value as a float that is at least zero, or raise an error."""
     number = check_number(value, what, error)
     if number < 0:
         raise error(f"{what} must not be negative, got {value}")
@@ -56,7 +56,7 @@ def check_nonnegative(value: Any, what: str, error: type[BylawError] = OptionErr
 
 
 def check_margin(value: Any) -> float:
-    """Return a margin, the number of standard errors to keep from a bound, or raise."""
+    """Return a margin, the number of standard errors to keep from a bound, or raise an error."""
     number = _read_number(value)
     if 0 <= number < math.inf:
         return number
@@ -64,7 +64,7 @@ def check_margin(value: Any) -> float:
 
 
 def check_positive(value: Any, what: str) -> float:
-    """Return the value as a finite float above zero, or raise."""
+    """Return the value as a finite float above zero, or raise an error."""
     number = _read_number(value)
     if 0 < number < math.inf:
         return number
@@ -72,7 +72,7 @@ def check_positive(value: Any, what: str) -> float:
 
 
 def check_fraction(value: Any, what: str, example: float = 0.95) -> float:
-    """Return the value as a float strictly between zero and one, or raise."""
+    """Return the value as a float strictly between zero and one, or raise an error."""
     number = _read_number(value)
     if 0 < number < 1:
         return number
@@ -80,28 +80,28 @@ def check_fraction(value: Any, what: str, example: float = 0.95) -> float:
 
 
 def check_whole(value: Any, what: str) -> int:
-    """Return the value as an int, or raise."""
+    """Return the value as an int, or raise an error."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise OptionError(f"{what} must be a whole number, got {value!r}")
     return int(value)
 
 
 def check_min_cell(value: Any) -> int:
-    """Return the least number of rows of a cell that is shown, or raise; 0 and 1 show all cells."""
+    """Return the least number of rows of a shown cell, or raise an error; 0 and 1 show all cells."""
     if check_whole(value, "min_cell") < 0:
         raise OptionError(f"min_cell must be 0 or more, got {value}; 0 shows all cells")
     return int(value)
 
 
 def check_choice(value: Any, what: str, choices: Collection[Any]) -> Any:
-    """Return the value if it equals one of the choices and has its type (1 is not True), or raise."""
+    """Return the value if it equals a choice and has its type (1 is not True), or raise an error."""
     if any(type(choice) is type(value) and choice == value for choice in choices):
         return value
     raise OptionError(f"{what} must be one of {list(choices)}, got {value!r}")
 
 
 def as_scalar(value: Any, what: str, error: type[BylawError] = RuleError) -> Value:
-    """Return a label or group value as a plain Python scalar, for text and JSON, or raise."""
+    """Return a label or group value as a plain Python scalar, for text and JSON, or raise an error."""
     if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
         value = value.item()
     if isinstance(value, str):
@@ -114,14 +114,14 @@ def as_scalar(value: Any, what: str, error: type[BylawError] = RuleError) -> Val
 
 
 def as_name(name: Any, what: str, error: type[BylawError] = RuleError) -> str:
-    """Return the name of a column as plain, non-empty text, or raise."""
+    """Return the name of a column as plain, non-empty text, or raise an error."""
     if not isinstance(name, str) or not name:
         raise error(f"{what} must be text that is not empty, got {name!r}")
     return check_text(str.__str__(name), what, error)
 
 
 def check_text(text: str, what: str, error: type[BylawError] = OptionError) -> str:
-    """Return the text if files and databases can store it: without lone surrogates. Otherwise raise."""
+    """Return text that files and databases can store, without lone surrogates, or raise an error."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -130,7 +130,7 @@ def check_text(text: str, what: str, error: type[BylawError] = OptionError) -> s
 
 
 def check_key(key: Any) -> str:
-    """Return the secret key of random draws by id, or raise; an empty key is probably an unset secret."""
+    """Return the secret key of random draws by id, or raise an error if it is empty or not text."""
     if not isinstance(key, str):
         raise OptionError(
             f"key must be text, got a value of type {type(key).__name__}"

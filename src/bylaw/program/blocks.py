@@ -43,7 +43,7 @@ class Cells:
 
     @classmethod
     def find(cls, feature_map: FeatureMap, rows: RowData, n_rows: int | None = None) -> Cells:
-        """Return the cells of the known groups that the features refer to.
+        """Return the cells of the known groups on which the features depend.
 
         A group that would leave fewer than `CELL_ROWS` rows per cell is left out. The number of rows is
         `n_rows`, by default the length of `rows`; pass it if most rows are not in memory.
@@ -66,7 +66,7 @@ class Cells:
         return np.ravel_multi_index(codes, self.shape).astype(np.min_scalar_type(len(self)))
 
     def lay_out(self, feature_map: FeatureMap, rows: RowData) -> Layout:
-        """Return the layout of the features: the columns of which they are made in each cell."""
+        """Return how the features are made of columns that the cells share."""
         names = set(self.names)
         if isinstance(rows, ObservedRows):  # cells are defined by the groups that were known before
             names -= {name for name in names if _was_corrected(rows, name)}
@@ -91,7 +91,7 @@ def _read_known(rows: RowData) -> Mapping[str, KnownGroup]:
 
 
 def _was_corrected(rows: ObservedRows, name: str) -> bool:
-    """Return whether the observed values of a known group differ from those known before, or are missing."""
+    """Return whether observed values of a known group are missing or differ from those known before."""
     group, before = rows.groups[name], rows.predicted.known_groups[name]
     if not isinstance(group, KnownGroup) or rows.find_partly_seen([name]):
         return True
@@ -115,7 +115,7 @@ class Layout:
 
     @cached_property
     def operator(self) -> Matrix:
-        """The embedding in the format that is fastest for products."""
+        """The matrix `embedding`, dense if it is small, for fast products."""
         return compact(self.embedding)
 
     @cached_property
@@ -144,10 +144,7 @@ class Layout:
         return [part.T for part in self.spread_matrix(matrix)]
 
     def spread_matrix(self, matrix: Floats) -> Floats:
-        """Convert weights of features, (n_features, n_actions), to weights of columns.
-
-        The result is dense, (n_cells, n_columns, n_actions).
-        """
+        """Return weights of columns, (n_cells, n_columns, n_actions), from weights of features."""
         return (self.operator.T @ matrix).reshape(len(self.cells), len(self.columns), -1)
 
     def moments(
@@ -164,10 +161,7 @@ class Layout:
         return self.gather(sums)
 
     def gather(self, sums: Floats) -> Floats:
-        """Return the sums of features, (n_features, n_actions), from sums of columns.
-
-        `sums` are those in each cell, (n_cells, n_columns, n_actions).
-        """
+        """Return sums of features, (n_features, n_actions), from sums of columns in each cell."""
         return self.operator @ sums.reshape(-1, sums.shape[2])
 
     def expand(self, columns: Floats, starts: Places) -> Floats:
@@ -181,11 +175,11 @@ class Layout:
         return features
 
     def localize(self, features: Places, actions: Places) -> tuple[Places, Places, sparse.csr_array]:
-        """Convert pairs (feature, action) to pairs (column, action).
+        """Convert pairs (feature, action) to the pairs (column, action) of which they are made.
 
-        Return the columns and the actions of the local pairs, which are those that occur in any cell, in
-        order of the action, and a sparse matrix, (n_pairs, n_cells * n_local_pairs). It has a one if a given
-        pair is this local pair in this cell.
+        Return the columns and the actions of the pairs that occur in any cell, in order of the action, and a
+        sparse matrix, (n_pairs, n_cells * n_local_pairs), with ones where a given pair is one of these pairs
+        in a cell.
         """
         ends, counts = self.embedding.indptr, self._spans[features]
         found = [self.embedding.indices[ends[f] : ends[f + 1]] for f in features]
@@ -198,10 +192,7 @@ class Layout:
 
 
 def iterate_cells(starts: Places) -> Iterator[tuple[int, slice]]:
-    """Yield each cell that has rows, and the slice of its rows.
-
-    starts[c] is the index of the first row of cell c, (n_cells + 1,).
-    """
+    """Yield each cell that has rows, and the slice of its rows; `starts` are the first row of each cell."""
     ends = starts.tolist()
     return ((c, slice(*ends[c : c + 2])) for c in range(len(ends) - 1) if ends[c] < ends[c + 1])
 
@@ -285,10 +276,7 @@ class Block:
         return self.layout.moments(distribution, self.columns, self.starts, wanted)
 
     def observed_moments(self, distribution: Floats, wanted: Mask | None = None) -> Floats | None:
-        """Return the sums observed @ distribution', (n_observed_features, n_actions).
-
-        The arguments are those of `moments`. The result is None if the block has no observed features.
-        """
+        """Return the same sums as `moments` for the observed features, or None without such features."""
         if self.seen is None:
             return None
         if self.seen_layout is None:
@@ -374,14 +362,14 @@ def _make_sorted_block(
     codes: NDArray[np.integer],
     order: NDArray[np.intp],
 ) -> Block:
-    """Return the block of the rows `order`, whose cells, codes[order], are sorted."""
+    """Return the block of the rows with indices `order`, which must be sorted by cell."""
     shared = replace(form, feature_map=replace(form.feature_map, features=layout.columns))
     starts = np.searchsorted(codes[order], np.arange(len(layout.cells) + 1))
     return replace(make_block(shared, evidence, order), layout=layout, cell_starts=starts, order=order)
 
 
 def make_block(form: LinearForm, evidence: RowData, rows: Part = slice(None)) -> Block:
-    """Return the block of some rows of evidence that was checked by `FeatureMap.admit`."""
+    """Return the block of some rows of evidence, which was checked by `FeatureMap.admit` before."""
     width = len(range(*rows.indices(len(evidence)))) if isinstance(rows, slice) else len(rows)
     features = form.feature_map.columns(evidence, rows, np.empty((len(form.feature_map.features), width)))
     return Block(features, None if evidence.weights is None else evidence.weights[rows].copy())

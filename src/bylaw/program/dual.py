@@ -33,7 +33,7 @@ _MANY_ENTRIES = 2**14  # least number of moments for which only the used ones ar
 
 
 class Pass(Protocol):
-    """A function of a block of rows whose results add up. It may run in another process."""
+    """A function of a block of rows whose results are added up. It may run in another process."""
 
     def __call__(self, block: Block, /) -> Any: ...
 
@@ -59,7 +59,7 @@ class RowSource(Protocol):
         ...
 
     def observe(self, form: LinearForm, layout: Layout | None) -> RowSource:
-        """Return the same rows with the observed features of this form, in this layout, in their blocks."""
+        """Return the same rows, with the observed features of `form` in their blocks."""
         ...
 
 
@@ -73,10 +73,7 @@ class UnseenRows(RowSource, Protocol):
         ...
 
     def sampling(self) -> AbstractContextManager[Callable[[int], RowSource]]:
-        """Lend a function that takes a sample of about the given number of rows.
-
-        Samples stay in the database and are dropped when the context ends.
-        """
+        """Lend a function that samples about this many rows, which stay in the database until the end."""
         ...
 
 
@@ -90,9 +87,9 @@ def sum_blocks(blocks: Iterable[Block], passes: Sequence[Pass]) -> list[Any]:
 
 @dataclass(frozen=True)
 class Support:
-    """The pairs (feature, action) on which rules depend, for which second derivatives are computed.
+    """The pairs (feature, action) on which rules depend; second derivatives are computed for these.
 
-    If rows are sorted by cell, these are the local pairs (column, action) of the features.
+    If rows are sorted by cell, these are pairs (column, action) of the columns of the features.
     """
 
     features: NDArray[np.int64]  # (n_pairs,): the feature (or column) of each pair
@@ -116,7 +113,7 @@ class Sums:
 
 @dataclass(frozen=True)
 class Tally(Sums):
-    """Sums over rows that give the value and the derivatives of the dual."""
+    """Sums over rows from which the dual and its derivatives are computed."""
 
     mass: float  # sum of the row weights
     potential: float  # sum of lse_beta (or softplus) of the scores
@@ -127,10 +124,7 @@ class Tally(Sums):
 
 @dataclass(frozen=True)
 class TallyPass:
-    """A pass that computes a `Tally` for the policy whose scores are features' @ score_matrix.
-
-    With a support, the tally includes second derivatives.
-    """
+    """A pass that computes a `Tally` of the policy with scores features' @ score_matrix."""
 
     score_matrix: Floats  # (n_features, n_actions)
     beta: float
@@ -190,10 +184,7 @@ def _compute_curvature(
 
 @dataclass(frozen=True)
 class ResponsePass:
-    """A pass that computes the moments, (n_features, n_actions), of the decisions of least cost.
-
-    The costs of the actions on a row are features' @ costs.
-    """
+    """A pass that computes the moments of the decisions of least cost, for action costs features' @ costs."""
 
     costs: Floats  # (n_features, n_actions)
     space: ActionSpace
@@ -261,10 +252,7 @@ _EXCESS_ROWS = 1024  # rows whose excesses are computed at a time, to save memor
 
 @dataclass(frozen=True)
 class RuleExcesses(Sums):
-    """Sums that give the excess of each rule (its rate less its bound), in the dual's units.
-
-    They also give the standard errors of the excesses.
-    """
+    """Sums for the excesses of rules (rates less bounds), in the dual's units, and their standard errors."""
 
     mass: float  # sum of weights w
     squared_mass: float  # sum of w^2
@@ -346,14 +334,14 @@ class Simplex:
     def add_equation(self, root: Floats, target: Floats) -> tuple[Floats, Floats]:
         """Append the equation of the simplex to a least-squares problem, (n, n) and (n,), as one more row.
 
-        Its weight is far above the curvature; `rescale` removes the error that remains.
+        The weight of the row is far above the curvature; `rescale` removes the error that remains.
         """
         line = np.zeros(root.shape[1])
         line[-self.size :] = 1e3 * max(float(abs(root).max()), np.finfo(float).tiny)
         return np.vstack([root, line]), np.append(target, line[-1] * self.total)
 
     def rescale(self, point: Floats) -> Floats:
-        """Return a non-negative point, (n_rules,), that is nearly on the simplex, moved onto it."""
+        """Move a non-negative point that is nearly on the simplex onto it, (n_rules,)."""
         moved = point.copy()
         moved[-self.size :] *= self.total / float(moved[-self.size :].sum())
         return moved
@@ -414,7 +402,7 @@ class RuleConstants:
 
     @cached_property
     def places(self) -> NDArray[np.integer]:
-        """Indices into the flattened moments on which rules depend, in order of the action, (n_pairs,)."""
+        """Indices of the pairs (feature, action) on which rules depend, in flattened moments, (n_pairs,)."""
         places, n_actions = np.unique(self.form.couplings.indices), self.form.base.shape[1]
         return places[np.argsort(places % n_actions, kind="stable")]
 
@@ -430,15 +418,16 @@ class RuleConstants:
 
     @cached_property
     def wanted(self) -> Mask | None:
-        """A mask of the moments (column, action) that the objective or rules use; None for all."""
+        """A mask of the moments (column, action) that the objective or the rules use, or None for all."""
         return find_wanted(self.form.base, self.form.couplings, self.layout)
 
     @cached_property
     def local(self) -> tuple[Support, Matrix | None]:
-        """The pairs (column, action) on which rules depend in any cell, and an embedding.
+        """The pairs (column, action) on which rules depend in any cell, and a matrix.
 
-        The embedding, (n_pairs, n_cells * n_local_pairs), has a one if a pair of the support is this pair of
-        columns in this cell. Without cells, the pairs are those of the support, and the embedding is None.
+        The matrix, (n_pairs, n_cells * n_local_pairs), has ones where a pair (feature, action) of the support
+        is one of these pairs in a cell. Without cells, the pairs are those of the support, and the matrix is
+        None.
         """
         if self.layout is None:
             return self.support, None
@@ -453,7 +442,7 @@ class RuleConstants:
 
 @dataclass(eq=False)
 class RowConstants:
-    """Sums over the rows of a dual that do not change, each None until it is first used.
+    """Constants of a dual that are sums over its rows, each None until it is first used.
 
     Duals of the same rows share one object.
     """
@@ -534,7 +523,7 @@ class Dual:
     def _change(
         self, rows: RowConstants | None = None, rules: RuleConstants | None = None, **changes: Any
     ) -> Dual:
-        """Return a copy with some fields replaced. It shares the constants that are not given."""
+        """Return a copy with some fields replaced. Constants that are not given are shared with this dual."""
         other = replace(self, **changes)
         object.__setattr__(other, "rows", self.rows if rows is None else rows)
         object.__setattr__(other, "rules", self.rules if rules is None else rules)
@@ -555,15 +544,16 @@ class Dual:
         return self.rows.mass
 
     def tally(self, multipliers: Floats, curvature: bool = False, whole: bool = False) -> Tally:
-        """Return the sums over all rows at these multipliers, with second derivatives if `curvature`.
+        """Compute the sums over all rows that give the dual and its derivatives at these multipliers.
 
-        With `whole`, also compute the moments that neither the objective nor a rule uses.
+        With `curvature`, they include second derivatives. With `whole`, they include the moments that neither
+        the objective nor a rule uses.
         """
         tally_pass = self.make_tally_pass(multipliers, curvature)
         return self.total(replace(tally_pass, wanted=(None, None)) if whole else tally_pass)[0]
 
     def make_tally_pass(self, multipliers: Floats, curvature: bool = False) -> TallyPass:
-        """Return the pass that computes the tally at these multipliers."""
+        """Return the pass that computes the sums of `tally` at these multipliers."""
         support = self.rules.local[0] if curvature else None
         matrix, space = self.form.score_matrix(multipliers), self.form.action_space
         return TallyPass(matrix, self.beta, space, support, (self.rules.wanted, self.observed_wanted))
@@ -585,7 +575,7 @@ class Dual:
         return self.second_order(self.tally(multipliers, curvature=True)).restrict(slice(None))
 
     def second_order(self, total: Tally) -> Hessian:
-        """Return the second derivatives of F from a tally with curvature."""
+        """Return the second derivatives of F from a tally with second derivatives of rows."""
         assert total.curvature is not None
         curvature, embedding = total.curvature / total.mass, self.rules.local[1]
         if embedding is None:
@@ -612,17 +602,11 @@ class Dual:
         return (self.form.bounds * total.mass - moments) / block.n_rows
 
     def conflict(self, multipliers: Floats) -> float:
-        """Return the smallest value of E[lambda' (c - b)] over all policies, for these multipliers lambda.
-
-        If it is positive, no policy satisfies all rules.
-        """
+        """Return the minimum of E[lambda' (c - b)] over all policies; if positive, the rules conflict."""
         return float(multipliers @ self.best_responses([multipliers])[0])
 
     def best_responses(self, several: Sequence[Floats]) -> list[Floats]:
-        """Return the excess of each rule, E[c] - b, (n_rules,), for the policy that minimizes E[lambda' c].
-
-        The result has one array for each of the given multipliers.
-        """
+        """Return E[c] - b, (n_rules,), of the policy that minimizes E[lambda' c], for several lambda."""
         form = self.form
         costs = [(form.couplings.T @ one).reshape(form.base.shape) for one in several]
         sums = self.total(*(ResponsePass(one, form.action_space) for one in costs)) if costs else []

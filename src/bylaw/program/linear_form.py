@@ -74,10 +74,7 @@ class FeatureMap:
     functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict, compare=False)
 
     def admit(self, evidence: AnyRows) -> AnyRows:
-        """Return the rows, with the costs that functions compute.
-
-        Raise an `EvidenceError` if classes, options, groups or earlier models differ from those of the fit.
-        """
+        """Return the rows with the costs that functions compute, after checking them against the fit."""
         if evidence.classes != self.action_space.classes:
             raise EvidenceError(
                 f"the classes of the evidence must be {list(self.action_space.classes)}, in this order, as "
@@ -123,11 +120,14 @@ class FeatureMap:
 
 
 def _admit_group(name: str, fitted: Attribute, evidence: RowData) -> Group:
-    """Return the group with the values of the fit, even if this evidence lacks some of them."""
+    """Return the group of this evidence with the values of the fit.
+
+    Raise an `EvidenceError` if it is missing or has other values. Known groups may have fewer values.
+    """
     group = evidence.groups.get(name)
     if group is None or group.known != fitted.known:
         was = "values" if fitted.known else "probabilities"
-        message = f"was fitted with {was} of {name!r}" if group else f"needs {name!r} to decide"
+        message = f"needs the {was} of {name!r}, as in its fit" if group else f"needs {name!r} to decide"
         remedy = Remedy("pass_groups" if fitted.known else "pass_group_probabilities", name)
         raise EvidenceError(f"the policy {message}", remedy)
     if isinstance(group, KnownGroup):
@@ -142,7 +142,7 @@ def _admit_group(name: str, fitted: Attribute, evidence: RowData) -> Group:
 
 
 def admit_values(name: str, group: KnownGroup, values: tuple[Value, ...]) -> KnownGroup:
-    """Return the group with its codes as positions in `values`, the values of the fit."""
+    """Return the group with the values of the fit; raise an `EvidenceError` if it has others."""
     _refuse_unseen_values(name, group, values)
     return group.with_values(values)
 
@@ -186,7 +186,7 @@ def evaluate_cost(
 
 @dataclass(frozen=True)
 class LinearForm:
-    """A compiled problem: the loss and the rules as coefficients of features and actions."""
+    """A compiled problem: the coefficients of features and actions in the loss and in each rule."""
 
     feature_map: FeatureMap
     base: Floats  # (n_features, n_actions): the loss of each action is features' @ base + base_constant
@@ -218,29 +218,20 @@ class LinearForm:
 
     @cached_property
     def operator(self) -> Matrix:
-        """The couplings in the format that is fastest for products."""
+        """The coefficients of the rules, dense if they are few, for fast products."""
         return compact(self.couplings)
 
     def prices(self, multipliers: Floats) -> Floats:
-        """Return the shadow price of each rule, (n_rules,).
-
-        It is the derivative of the cost in the bound of the rule, in the unit of the rule.
-        """
+        """Return the shadow price of each rule, (n_rules,): the derivative of the cost in its bound."""
         return multipliers / self.scales
 
     def score_matrix(self, multipliers: Floats) -> Floats:
-        """Return the coefficients of the features in the score of each action, (n_features, n_actions).
-
-        The score is -(loss + multipliers' costs of the rules), without the constant bounds.
-        """
+        """Return coefficients (n_features, n_actions) of the scores -(loss + priced costs of the rules)."""
         return -(self.base + (self.operator.T @ multipliers).reshape(self.base.shape))
 
 
 def compute_scores(score_matrix: Floats, features: Floats) -> Floats:
-    """Return the scores of the actions, score_matrix' @ features, (n_actions, n_rows).
-
-    `score_matrix` is (n_features, n_actions) and `features` are (n_features, n_rows).
-    """
+    """Return the scores of actions, score_matrix' @ features, (n_actions, n_rows)."""
     if has_few(int(np.count_nonzero(score_matrix)), score_matrix.size):
         return sparse.csr_array(score_matrix.T) @ features
     return score_matrix.T @ features
@@ -280,7 +271,7 @@ def compile_problem(
     minimized = problem.minimize.rate if isinstance(problem.minimize, Worst) else problem.minimize
     if isinstance(minimized, Ratio) or not minimized.is_linear:
         raise RuleError(
-            f"minimize={problem.minimize} is not linear, and only solve() and frontier() support it"
+            f"minimize must be linear, got {problem.minimize}; only solve() and frontier() support others"
         )
     base, base_constant = compiler.rate(minimized)
     rows = [compiler.rate(found.excess) for found in rules]
@@ -302,10 +293,7 @@ def compile_problem(
 
 @dataclass(frozen=True)
 class RateParts:
-    """The rates of the rules as sums of parts, in the rules' own units.
-
-    All terms of a part are given the same condition.
-    """
+    """The rates of the rules as sums of parts, each given one condition, in the rules' own units."""
 
     couplings: sparse.csr_array  # (n_parts, n_features * n_actions): coefficients of each part
     rules: NDArray[np.int64]  # (n_parts,): the index of the rule of each part
@@ -315,7 +303,7 @@ class RateParts:
 
     @cached_property
     def operator(self) -> Matrix:
-        """The couplings in the format that is fastest for products."""
+        """The coefficients of the parts, dense if they are few, for fast products."""
         return compact(self.couplings)
 
 
@@ -398,7 +386,7 @@ def measure_moments(form: LinearForm, rate: Rate, moments: Floats) -> float:
 
 
 def replace_frequencies(form: LinearForm, parts: RateParts, frequencies: Frequencies) -> LinearForm:
-    """Return the form with other frequencies of some conditions.
+    """Return the form after changing the frequencies of some conditions.
 
     `parts` are those of the form, compiled with all frequencies equal to one. The objective keeps its
     frequencies.
@@ -417,7 +405,7 @@ Entries = dict[tuple[int, int], float]  # (feature, action) -> coefficient
 
 
 class _Compiler:
-    """The features and frequencies that the rates compiled so far depend on."""
+    """A compiler of rates to coefficients. It collects the features and frequencies that they use."""
 
     @classmethod
     def resume(cls, feature_map: FeatureMap, frequencies: Frequencies) -> _Compiler:
@@ -476,11 +464,13 @@ class _Compiler:
     def _feature(self, atom: Atom, source: Source | None, event: Conditions) -> int:
         name = source.name if isinstance(source, CostColumn) else None
         if name is not None and self.functions.setdefault(name, atom.function) is not atom.function:
-            raise RuleError(f"two costs are both called custom({name!r}); rename one of them")
+            raise RuleError(
+                f"custom({name!r}) must have the same function in all rules, got two; rename one of them"
+            )
         return self.features.setdefault(Feature(source, event), len(self.features))
 
     def frequency(self, conditions: Conditions) -> float:
-        """Return P(conditions), measured on the evidence unless it was given."""
+        """Return P(conditions), as given or else measured on the evidence."""
         if not conditions:
             return 1.0
         if conditions not in self.frequencies:

@@ -62,11 +62,11 @@ class ObservedRates:
 
     @cached_property
     def operator(self) -> Matrix:
-        """The couplings in the format that is fastest for products."""
+        """The coefficients of the rules, dense if they are few, for fast products."""
         return compact(self.couplings)
 
     def measure(self, dual: Dual, total: Tally) -> RateExcess:
-        """Return by how much predicted and observed rates exceed their bounds, for the policy of a tally."""
+        """Return the excesses of predicted and observed rates of the policy whose sums are `total`."""
         bounds = dual.form.bounds
         predicted = dual.form.operator @ (total.moments.ravel() / total.mass) - bounds
         assert total.observed is not None
@@ -74,7 +74,7 @@ class ObservedRates:
         return RateExcess(predicted, np.where(self.visible, observed, predicted))
 
     def measure_cost(self, total: Tally) -> float:
-        """Return the objective, with observed labels and groups, of the policy of a tally."""
+        """Return the objective of the policy whose sums are `total`, with observed labels and groups."""
         assert total.observed is not None
         return float((self.form.base * total.observed).sum()) / total.mass + self.form.base_constant
 
@@ -125,7 +125,7 @@ class StandardErrors(NamedTuple):
 
 @dataclass(frozen=True)
 class _View:
-    """The coefficients of the rates on one set of features: the predicted or the observed ones."""
+    """The coefficients of the rules for predicted features or for observed ones."""
 
     couplings: Matrix  # (n_rules, n_features * n_actions), in the dual's units
     parts: RateParts
@@ -170,7 +170,7 @@ class RateUncertainty:
 
     @classmethod
     def of(cls, dual: Dual, rates: ObservedRates, evidence: RowData, rows: RowData) -> RateUncertainty:
-        """Build from a dual that has observed features, its evidence, and its observed rows."""
+        """Return the uncertainty for a dual with observed features and the rows that it was made of."""
         most = max(min(_MOST_VALUES // dual.n_rules, _MOST_ROWS) // dual.blocks[0].n_rows, 1)
         pairs = ((dual.form, dual.form.operator, evidence), (rates.form, rates.operator, rows))
         predicted, observed = (_compile(dual, *pair, most) for pair in pairs)
@@ -213,7 +213,7 @@ class RateUncertainty:
     def _influences(
         self, multipliers: Floats, beta: float, rules: NDArray[np.int64], total: Tally | None = None
     ) -> Iterator[tuple[Floats, Floats, Floats]]:
-        """Yield weights, (n_rows,), and influences on predicted and observed rates, for parts of the rows."""
+        """Yield, for parts of the rows, weights and influences on predicted and on observed rates."""
         total = self.tally(multipliers, beta) if total is None else total
         assert total.observed is not None
         predicted = self.views[0].restrict(rules, total.moments, total.mass)
@@ -236,7 +236,7 @@ class RateUncertainty:
 
 
 def _compile(dual: Dual, form: LinearForm, couplings: Matrix, rows: RowData, most: int) -> _View:
-    """Return the view of a form; probabilities of conditions that are not features are computed here."""
+    """Return the coefficients of the rules for one set of features, with the probabilities of conditions."""
     parts = compile_parts(form)
     conditions = tuple(Feature(None, condition) for condition in parts.conditions)
     places = {feature: k for k, feature in enumerate(form.feature_map.features)}

@@ -115,7 +115,7 @@ def _compute_row_rates(
 
 
 def compute_sizes(event: Event, rows: RowData, probabilities: Floats, space: ActionSpace) -> Floats:
-    """Return the size of an event on each row, (n_rows,): P(conditions | x) or part of a denominator."""
+    """Return how much each row counts in an event, (n_rows,): P(conditions | x), or its denominator."""
     if event.whole is not None:
         return compute_whole(event.whole, rows, probabilities, space)
     return rows.event_probability(event.conditions) * np.ones(len(rows))
@@ -143,7 +143,7 @@ def compute_event_amounts(rate: Rate, rows: RowData, probabilities: Floats, spac
 def _sum_terms(
     atom: Atom, meaning: Meaning, rows: RowData, probabilities: Floats, space: ActionSpace
 ) -> Floats:
-    """Return the contribution of each row to an atom, times P(the atom's conditions | x), (n_rows,)."""
+    """Return the contribution of each row to one term of a rate, times P(conditions | x), (n_rows,)."""
     name = atom.reads("cost")
     costs = None if name is None else evaluate_cost(name, atom.function, rows, space)
     total = np.zeros(len(rows))
@@ -268,10 +268,7 @@ def bound_rate(
 def bound_quotient(
     rate: Rate, space: ActionSpace, label: Value | None = None, limits: Limits | None = None
 ) -> tuple[float, float]:
-    """Return the smallest and the largest possible ratio, numerator / denominator, of a row.
-
-    All terms of the rate must be ratios with the same denominator. The arguments are those of `bound_rate`.
-    """
+    """Return the smallest and the largest ratio of a row, for a rate whose terms have one denominator."""
     decided = rate.terms[0][0].decided
     if decided is None:  # each numerator is between zero and the denominator
         return sum(min(c, 0.0) for _, c in rate.terms), sum(max(c, 0.0) for _, c in rate.terms)
@@ -304,13 +301,13 @@ def _list_limits(
 def compute_group_rates(
     objective: Worst, rows: RowData, probabilities: Floats, space: ActionSpace
 ) -> dict[Conditions, float]:
-    """Return the rate of each group that has rows, for the objective of the worst group."""
+    """Return the rate of each group that has rows, for an objective that is the worst of these rates."""
     rates = list_group_rates(objective, rows)
     return {group: measure_rate(rate, rows, probabilities, space) for group, rate in rates.items()}
 
 
 def list_group_rates(objective: Worst, rows: RowData) -> dict[Conditions, Rate]:
-    """Return, for each group that has rows, the objective as a rate of this group."""
+    """Return the objective as a rate of each group that has rows; it is the largest of these rates."""
     groups = objective.list_groups(rows.classes, rows.group_values)
     rates = {group: objective.given(group) for group in groups}
     return {group: rate for group, rate in rates.items() if has_rows(rate, rows)}
@@ -319,7 +316,7 @@ def list_group_rates(objective: Worst, rows: RowData) -> dict[Conditions, Rate]:
 def warn_of_missing_groups(
     objective: Worst, rates: Mapping[Conditions, float], feature_map: FeatureMap
 ) -> None:
-    """Warn of groups that the fit had and that have no rows now, because one of them may be the worst."""
+    """Warn if groups of the fit have no rows here, because one of them may be the worst."""
     values = {name: attribute.values for name, attribute in feature_map.attributes.items()}
     if not set(objective.by) <= {LABEL, *values}:
         return

@@ -174,16 +174,12 @@ class Guarantee:
 
     @property
     def violation_on_new_rows(self) -> float:
-        """The norm of all violations to expect on new rows: ||G|| + sigma / sqrt(n). Add delta_constr."""
+        """An estimate of the violation on new rows: ||G|| + sigma / sqrt(n). Add delta_constr to it."""
         return self.gradient_mapping + self.sampling
 
     @property
     def excess_cost_on_new_rows(self) -> float:
-        """The cost to expect on new rows beyond the best policy that satisfies the rules.
-
-        It is (||lambda|| + alpha E||C||) (||G|| + sigma / sqrt(n)) + 2 entropy / beta. Add the terms of
-        `excess_cost`.
-        """
+        """An estimate of `excess_cost` on new rows, with ||G|| + sigma / sqrt(n) in place of ||G||."""
         return self._bound_cost(self.violation_on_new_rows)
 
     def __str__(self) -> str:
@@ -244,7 +240,7 @@ class Certificate:
 
 
 class FittedRate(NamedTuple):
-    """The result of one rule on the fitted rows, with observed labels and groups, in the rule's own unit."""
+    """The rate of one rule on the fitted rows, from observed labels and groups, in the rule's own unit."""
 
     rule: str
     excess: float  # of the rate beyond its bound; negative if the rule is satisfied with slack
@@ -268,8 +264,8 @@ class FittedRates:
         about how many rows would make that 90 %, with the same rates; infinite if a rule that binds has no
         margin.
     softness : float
-        the factor by which beta was reduced, because no less random policy that satisfies the rules was
-        found.
+        the factor by which beta was reduced, because no policy with a larger beta was found to satisfy the
+        rules.
     observed : bool
         whether labels or groups on which some rule depends were given.
 
@@ -308,7 +304,7 @@ class FittedRates:
 
 
 class GroupRate(NamedTuple):
-    """The rate of one group, and its weight, in an objective that is the rate of the worst group."""
+    """One group of the objective "rate of the worst group", with its rate and its weight."""
 
     group: Conditions
     weight: float  # in the weighted mean of group rates with the same optimum; all weights sum to one

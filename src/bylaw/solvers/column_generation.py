@@ -31,10 +31,7 @@ _LEAST_ROOM = 100  # policies that a master program may keep, in addition to two
 
 @dataclass(frozen=True)
 class MixtureProgram:
-    """A linear program over policies with violations v, for some of the rules.
-
-    It minimizes goal'v + price'slack subject to v - loosening slack <= allowed.
-    """
+    """The problem to minimize goal'v + price'slack over mixtures with v - loosening slack <= allowed."""
 
     rules: NDArray[np.int64]  # indices of the rules of this program among all rules
     goal: Floats  # (n_rules,): cost of one unit of each violation
@@ -44,10 +41,7 @@ class MixtureProgram:
     least_slack: float = 0.0  # lower bound of each slack
 
     def worth(self, violations: Floats, prices: Floats) -> float:
-        """Return the Lagrangian of a policy: its cost plus its violations times the prices of the rules.
-
-        `violations` are (n_rules,) and `prices` are (len(rules),).
-        """
+        """Return the Lagrangian of a policy with these violations, (n_rules,), at prices (len(rules),)."""
         return float(self.goal @ violations + prices @ (violations[self.rules] - self.allowed))
 
     def cost(self, violations: Floats) -> float:
@@ -72,7 +66,7 @@ class MixtureProgram:
 
 @dataclass(frozen=True)
 class MixtureBounds:
-    """An upper and a lower bound on the optimum of a mixture program, with their proofs."""
+    """An upper and a lower bound on the optimum, with a mixture and multipliers that prove them."""
 
     upper: float  # the cost of a mixture of policies
     violations: Floats  # (n_rules,), of that mixture
@@ -97,10 +91,7 @@ class MasterProgram:
         self._watch(first)
 
     def _watch(self, missed: Floats) -> None:
-        """Add the most violated rules to the rules of the master program.
-
-        `missed` are the violations, (len(rules),).
-        """
+        """Add the rules with the largest violations, `missed` (len(rules),), to the master program."""
         worst = np.argsort(-missed)[:_MOST_NEW]
         self.watched[worst[missed[worst] > ROUNDING / 10]] = True
         if not len(self.program.price):
@@ -108,11 +99,7 @@ class MasterProgram:
         self.watched[worst[:1]] = True  # slack that may be negative is unbounded without any rule
 
     def mix(self) -> tuple[float, Floats, Floats] | None:
-        """Solve the master program.
-
-        Return the value of the best mixture, its violations (n_rules,), and the prices of the rules,
-        (len(rules),); None if the linear program has no solution.
-        """
+        """Return value and violations of the best mixture, and prices of the rules; None if it fails."""
         program, known = self.program, self.known
         rules, n_slacks = program.rules[self.watched], len(program.price)
         best = linprog(
@@ -135,10 +122,7 @@ class MasterProgram:
         return best.fun, violations, program.project_prices(prices)
 
     def add(self, violations: Floats, prices: Floats) -> None:
-        """Add a policy with these violations, and drop the most expensive policies if there are too many.
-
-        The cost of a policy is measured at these prices of the rules, (len(rules),).
-        """
+        """Add a policy with these violations; if there are too many, drop the most expensive ones."""
         worth = self.known @ self.program.goal + self.known[:, self.program.rules] @ prices
         room = _LEAST_ROOM + 2 * int(self.watched.sum())
         self.known = np.vstack([self.known[np.argsort(worth, kind="stable")[:room]], violations])
@@ -148,7 +132,7 @@ class ColumnGeneration:
     """The solver of mixture programs. It keeps the violations of all policies found so far."""
 
     def __init__(self, dual: Dual, multipliers: Floats | None) -> None:
-        """Begin with constant decisions, the best policies of single rules, and a solver's policy."""
+        """Begin with constant decisions, best policies of single rules, and the policy of `multipliers`."""
         self.dual = dual
         form, mean = dual.form, dual.total(sum_features)[0] / dual.mass
         rules, places = form.couplings.tocoo().coords

@@ -58,7 +58,8 @@ class Solver(Protocol):
 def resolve_beta(beta: float | str, rows: int, auto: Callable[[], float]) -> float:
     """Return the inverse temperature as a number.
 
-    "auto" calls `auto`; "paper" is 0.5 sqrt(T) log sqrt(T) for T rows, as in the paper's experiments.
+    If it is "auto", return `auto()`; if it is "paper", return 0.5 sqrt(T) log sqrt(T) for T rows, as in the
+    paper's experiments.
     """
     if beta == "auto":
         return auto()
@@ -149,7 +150,7 @@ class FullBatch:
     def _outline(
         self, dual: Dual, multipliers: Floats, tol: float, trace: list[Step], callback: Callback | None
     ) -> Floats:
-        """Approach the optimum of many rules by quasi-Newton steps, each of which takes one pass.
+        """Approach the optimum of many rules by quasi-Newton steps of one pass each.
 
         While any of many rules may bind, minimizing the quadratic of a Newton step takes longer than many
         passes.
@@ -269,7 +270,7 @@ class _State:
         return _State.at(dual, point, predicted_decrease)
 
     def shorten(self, dual: Dual, trial: _State) -> _State:
-        """Return a better point between this one and the trial, by at most six secant steps on the slope."""
+        """Return the best point found between this one and the trial, by at most six secant steps."""
         way = trial.multipliers - self.multipliers
         slope, bend = float(self.gradient @ way), float(way @ (self.hessian @ way))
         low, high, best = (0.0, slope), (1.0, float(trial.gradient @ way)), trial

@@ -15,10 +15,9 @@ from bylaw.solvers.full_batch import FullBatch
 
 
 def exact_policy(dual: Dual) -> ExactOptimum | None:
-    """Minimize the cost over all policies on these rows.
+    """Minimize the cost over all policies on these rows, or return None if the rules conflict.
 
-    Return None if no policy satisfies the rules. Raise an `ArithmeticError` if HiGHS does not find the
-    optimum.
+    Raise an `ArithmeticError` if HiGHS does not find the optimum.
     """
     form = dual.form
     features = np.concatenate([block.features for block in dual.blocks], axis=1)

@@ -42,7 +42,7 @@ class Metric:
 
     @classmethod
     def of(cls, dual: Dual) -> Metric:
-        """Return the metric of a dual, estimated on the rows of its first block."""
+        """Return the metric of a dual, estimated from the rows of its first block."""
         touched, block = dual.rules.columns, dual.blocks[0]
         columns = block.columns[touched]
         square = columns @ columns.T / columns.shape[1]
@@ -52,10 +52,7 @@ class Metric:
         return cls(features, touched, block.layout, np.linalg.cholesky(square), separate)
 
     def length(self, moves: Floats) -> float:
-        """Return the largest |R' (D_a - D_b)| in any cell, for changes D of the weights.
-
-        The changes `moves` are (n_features, n_actions). For sets, it is the largest |R' D_a|.
-        """
+        """Return the largest |R' (D_a - D_b)|, or |R' D_a| for sets, in any cell for changes D of weights."""
         spread = moves[None] if self.layout is None else self.layout.spread_matrix(moves)
         scaled = self.root.T @ spread[:, self.columns]  # R' D, (n_cells, n_columns_used, n_actions)
         gram = scaled.transpose(0, 2, 1) @ scaled
@@ -64,7 +61,7 @@ class Metric:
         return math.sqrt(max(lengths.max(), 0.0))
 
     def sizes(self, columns: Floats) -> Floats:
-        """Return |R^-1 x| of each row, (n_rows,), from the columns of a block, (n_columns, n_rows)."""
+        """Return |R^-1 x| of each row, (n_rows,), how much changes of the weights can change its scores."""
         scaled = self._inverse @ columns[self.columns]
         return np.sqrt(np.einsum("tn,tn->n", scaled, scaled))
 
@@ -101,7 +98,7 @@ class Screen(Sums):
         return total
 
     def far_tally(self, weights: Floats) -> Tally:
-        """Return the tally of the far rows at weights that do not change their decisions."""
+        """Return the sums over the far rows at weights that do not change the decisions on them."""
         return replace(self.far, potential=float((weights * self.far.moments).sum()))
 
 
@@ -184,7 +181,7 @@ class ScreenedRows:
     def plan(self, weights: Floats, beta: float) -> ScreenPass | None:
         """Return a pass that screens the rows at these weights, for policies with this beta or a larger one.
 
-        The weights are (n_features, n_actions). Return None if the near rows would not fit in memory.
+        Return None if the near rows would not fit in memory.
         """
         margin, room = _FAR / beta, []
         for block in self.sample.blocks:
@@ -198,6 +195,6 @@ class ScreenedRows:
 
 
 def screen_rows(dual: Dual) -> Dual:
-    """Return the dual on screened rows if its rows are out of memory and a sample is in memory."""
+    """Return the dual on screened rows if its rows are out of memory and a sample of them is in memory."""
     stays = dual.source is None or isinstance(dual.source, UnseenRows)
     return dual if stays else dual.with_source(ScreenedRows(dual))

@@ -36,7 +36,7 @@ OFF = 1.2  # largest factor by which the sample's root is expected to differ fro
 def find_separate_rules(form: LinearForm, *others: sparse.csr_array) -> NDArray[np.int64] | None:
     """Return the index of the rule that depends on the inclusion of each label, (n_labels,).
 
-    The index is the number of rules for labels without a rule. `others` are couplings of the same rules with
+    Labels without a rule have the number of rules as index. `others` are coefficients of the same rules for
     other features. Return None if decisions are not sets, or if several rules depend on one label.
     """
     if form.action_space.exclusive:
@@ -60,10 +60,7 @@ class ItemSums(NamedTuple):
 
 @dataclass(frozen=True)
 class NearItems:
-    """The items whose decision varies within a range of multipliers, and sums over all others.
-
-    Near items are those with different or uncertain decisions in the range; far items have the same decision.
-    """
+    """The items whose decision is uncertain within a range of multipliers, and sums over all others."""
 
     beta: float
     mass: float  # sum of the weights of all rows
@@ -134,7 +131,6 @@ def screen_items(
     rules : array of shape (n_labels,)
         the index of the rule of each label, from `find_separate_rules`.
     low, high : array of shape (n_rules,)
-        the ends of the range.
     observed : sparse array of shape (n_rules, n_observed_features * n_labels), optional
         the coefficients of the rules on observed features.
     """
@@ -169,10 +165,7 @@ def screen_items(
 
 
 def _unfold(couplings: sparse.csr_array, shape: tuple[int, int]) -> sparse.csr_array:
-    """Return the coefficients of each label, (n_labels, n_features), added up over the rules.
-
-    `couplings` are (n_rules, n_features * n_labels), and `shape` is (n_features, n_labels).
-    """
+    """Return coefficients (n_labels, n_features), added up over the rules, from those of all rules."""
     features, actions = np.divmod(couplings.indices, shape[1])
     return sparse.csr_array((couplings.data, (actions, features)), shape=shape[::-1])
 
@@ -223,9 +216,10 @@ class _RootSearch:
         self.trace: list[Step] = []
 
     def bracket(self, dual: Dual, rules: NDArray[np.int64], low: Floats, high: Floats) -> NearItems | None:
-        """Return the near items of a range that contains the roots, or None if no such range was found.
+        """Return the items whose decision varies within a range that contains the roots.
 
-        If a derivative is positive everywhere, zero counts as its root.
+        The result is None if no such range was found. If a derivative is positive everywhere, zero is its
+        root.
         """
         most = LARGEST * self.unit
         for _ in range(4):
@@ -241,7 +235,7 @@ class _RootSearch:
         return None
 
     def find(self, near: NearItems, precision: float) -> Floats:
-        """Return the roots, (n_rules,), in the range of these items, up to the tolerance or a precision."""
+        """Return the roots, (n_rules,), within the range of these items, up to this relative precision."""
         low, high = near.low, near.high
         point, before = self._halve(low, high), np.full(len(low), np.inf)
         for _ in range(self.max_steps):
@@ -318,7 +312,7 @@ def bisect_observed(
 
 
 def _measure_items(dual: Dual, rates: ObservedRates) -> Callable[[Floats, Floats, Floats], RateExcess]:
-    """Return a function that measures rates at multipliers (n_rules,) in shrinking brackets.
+    """Return a function that measures rates at multipliers (n_rules,), given brackets that become smaller.
 
     If rows are in memory, only items near the threshold are evaluated again.
     """

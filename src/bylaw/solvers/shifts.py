@@ -44,7 +44,7 @@ MOST_SCANNED = 2**17  # limit of the rows whose changes of decisions are sorted 
 
 @dataclass(frozen=True)
 class ObservedSolution:
-    """The multipliers that were selected, and the rates of their policy on all rows."""
+    """The policy that was selected: its multipliers, and its rates on all rows."""
 
     dual: Dual  # the dual of the policy: beta or the level of a ratio rule may differ from the problem's
     multipliers: Floats
@@ -127,7 +127,7 @@ class ShiftedRules:
 
     @property
     def best(self) -> _Point:
-        """The candidate to return, among the policies computed so far."""
+        """The best candidate so far: affordable, satisfying the rules if possible, and cheapest."""
         affordable = [point for point in self.points if self._is_affordable(point)]
         return min(affordable or self.points, key=lambda point: point.rank)
 
@@ -136,11 +136,11 @@ class ShiftedRules:
 
     @cached_property
     def aim(self) -> Floats:
-        """The slack that convex problems aim at, (n_rules,): small, but enough for one decision."""
+        """The small slack, (n_rules,), that convex problems leave so that a few rows violate no rule."""
         return 0.05 * np.minimum(self.units, 2 * self.room)
 
     def measure(self, multipliers: Floats, dual: Dual | None = None) -> _Point:
-        """Compute the policy with these multipliers, for `dual` or for one with other levels of ratios."""
+        """Return the policy with these multipliers and its rates; `dual` may have other levels of ratios."""
         dual = self.dual if dual is None else dual
         total = dual.tally(multipliers)
         return self._make_point(dual, multipliers, dual.first_order(total, multipliers)[0], total)
@@ -188,7 +188,7 @@ class ShiftedRules:
         return _Point(self, dual, multipliers, value, rates, cost)
 
     def _search(self, begin: Floats) -> bool:
-        """Compute candidates: the policies without rules and with plug-in bounds, fixed points, tighter ones.
+        """Compute candidates: without rules, with plug-in bounds, at fixed points, and with tighter bounds.
 
         Return whether all shifted bounds at the beginning were infeasible for predicted rates.
         """
@@ -210,7 +210,7 @@ class ShiftedRules:
         return start is None
 
     def _visit(self, point: _Point) -> _Point:
-        """Add a policy to the candidates."""
+        """Add a policy to the candidates, and record a step."""
         dual = self.dual
         self.points.append(point)
         self.trace.append(Step(len(self.trace), dual.mass, dual.beta, point.value, point.worst))
@@ -276,9 +276,9 @@ class ShiftedRules:
                     break
 
     def _refine(self) -> None:
-        """Tighten the bounds further if all candidates violate the rules, otherwise use up slack.
+        """Tighten the bounds further if all candidates violate the rules; otherwise try to use up slack.
 
-        The slack is bisected between the best candidate and the one with the smallest violation.
+        For this, the shift is bisected between the best candidate and the one with the smallest violation.
         """
         # Tighten the active rules until a candidate satisfies all rules.
         for further in (2, 8, 20):
@@ -382,7 +382,7 @@ class _Point:
 
     @cached_property
     def excess(self) -> Floats:
-        """The excess of the target, (n_rules,), which must be <= 0."""
+        """The excess of each rule, (n_rules,), which must be <= 0."""
         return self.problem.target(self.rates)
 
     @property
@@ -412,7 +412,7 @@ class _Point:
 
     @property
     def is_tight(self) -> bool:
-        """Whether using up the slack of rules with a price would, to first order, save next to nothing."""
+        """Whether using up the slack of rules with a price would save almost nothing, to first order."""
         saving = float(self.multipliers @ np.maximum(-self.excess, 0.0))
         return saving <= NEGLIGIBLE * self.problem.dual.loss_unit
 
@@ -423,7 +423,7 @@ class _Point:
 
     @property
     def has_plausible_prices(self) -> bool:
-        """Whether weak duality allows the multipliers.
+        """Whether the multipliers are as small as weak duality requires.
 
         Because cost(free) + lambda' slack <= cost of any policy with this slack, lambda' slack is at most the
         range of the loss.
@@ -452,7 +452,7 @@ class _Point:
 
 
 class Mixture(NamedTuple):
-    """A mixture of the policy without rules and a constant decision."""
+    """A mixture of the policy without rules and the policy of a constant decision."""
 
     share: float  # of the constant decision
     cost: float  # from observed labels and groups

@@ -75,7 +75,7 @@ class Optimizer(Protocol):
 
 @dataclass
 class Oracle:
-    """A source of stochastic gradients of a dual: rows are drawn without replacement, pass after pass."""
+    """A source of stochastic gradients of a dual. Rows are drawn without replacement, pass after pass."""
 
     dual: Dual
     rng: np.random.Generator
@@ -108,7 +108,7 @@ class Oracle:
         return self.dual.stochastic_gradient(multipliers, block)
 
     def run(self, state: OptimizerState, steps: int) -> Floats:
-        """Take this many steps, one row each, with an optimizer, and return its multipliers."""
+        """Take this many steps of an optimizer, one row each, and return its multipliers."""
         for done in range(0, steps, CHUNK_ROWS):
             drawn = self._draw(min(CHUNK_ROWS, steps - done))
             state.advance(SampledRows.from_dual(self.dual, self._features[drawn], self._weights[drawn]))
@@ -160,11 +160,11 @@ class RowOptimizer(ABC):
 
     @abstractmethod
     def begin(self, sigma2: float, smoothness: float, steps: int, start: Floats) -> OptimizerState:
-        """Return the state before the first step."""
+        """Return the state of the optimizer before the first step."""
 
     @abstractmethod
     def resume(self, state: Node, n_rules: int) -> OptimizerState:
-        """Return the state that was saved as JSON."""
+        """Return the state of the optimizer that was saved as JSON."""
 
     def __call__(
         self, oracle: Oracle, *, sigma2: float, smoothness: float, steps: int, start: Floats
@@ -183,7 +183,7 @@ class SGD(RowOptimizer):
     size: float | None = None
 
     def begin(self, sigma2: float, smoothness: float, steps: int, start: Floats) -> DescentState:
-        """Return the state before the first step."""
+        """Return the state of the optimizer before the first step."""
         if self.size is None and not sigma2 > 0:
             raise OptionError(
                 "no rule depends on the decisions of these rows (sigma^2 is zero); use another solver"
@@ -192,14 +192,14 @@ class SGD(RowOptimizer):
         return DescentState(size, start.copy(), start.copy())
 
     def resume(self, state: Node, n_rules: int) -> DescentState:
-        """Return the state that was saved as JSON."""
+        """Return the state of the optimizer that was saved as JSON."""
         point, average = (state[name].vector(n_rules) for name in ("point", "average"))
         return DescentState(state["size"].positive(), point, average, state["steps"].count())
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The stages of AC-SA, each of which adds one quadratic regularization term to F.
+    """The stages of SGD3, each of which adds one quadratic regularization term to F.
 
     Stage j takes `length` steps with strong convexity mus[j]. Its regularization terms are
     mus[i]/2 |lambda - center_i|^2 for every i <= j, where center_i is the result of stage i - 1, or the
@@ -229,7 +229,7 @@ class AcceleratedState(OptimizerState):
 
     @classmethod
     def begin(cls, plan: Plan, start: Floats) -> AcceleratedState:
-        """Return the state before the first step."""
+        """Return the state of the optimizer before the first step."""
         return cls(plan, start.copy(), start.copy(), centers=[start.copy()])
 
     @property
@@ -269,14 +269,15 @@ class AcceleratedState(OptimizerState):
 class SGD3(RowOptimizer):
     """The algorithm SGD3 of the paper: stages of AC-SA that make the gradient mapping small.
 
-    There are J = floor(log2(L / mu)) stages with T / J steps each. From stage to stage mu doubles, and the
-    last result becomes one more center of regularization. mu defaults to 2 sigma^2 / beta.
+    AC-SA is accelerated stochastic approximation. There are J = floor(log2(L / mu)) stages with T / J steps
+    each. From stage to stage mu doubles, and the last result becomes one more center of regularization. mu
+    defaults to 2 sigma^2 / beta.
     """
 
     mu: float | None = None
 
     def plan(self, sigma2: float, smoothness: float, steps: int) -> Plan:
-        """Return the stages for these constants and this number of steps."""
+        """Return the stages of AC-SA for these constants and this number of steps."""
         mu = self._choose_mu(sigma2, smoothness)
         stages = math.floor(math.log2(smoothness / mu) + 1e-9)  # the logarithm of a power of two is inexact
         if stages < 1:
@@ -303,11 +304,11 @@ class SGD3(RowOptimizer):
         return 4 * sigma2**2 / smoothness if self.mu is None else check_positive(self.mu, "mu")
 
     def begin(self, sigma2: float, smoothness: float, steps: int, start: Floats) -> AcceleratedState:
-        """Return the state before the first step."""
+        """Return the state of the optimizer before the first step."""
         return AcceleratedState.begin(self.plan(sigma2, smoothness, steps), start)
 
     def resume(self, state: Node, n_rules: int) -> AcceleratedState:
-        """Return the state that was saved as JSON."""
+        """Return the state of the optimizer that was saved as JSON."""
         mus = tuple(node.positive() for node in state["mus"].list())
         resumed = AcceleratedState(
             plan=Plan(mus, state["length"].count(), state["smoothness"].positive()),
@@ -327,13 +328,10 @@ class SGD3(RowOptimizer):
 
 @dataclass(frozen=True)
 class ACSA(SGD3):
-    """One run of AC-SA, which is the first stage of SGD3.
-
-    Its regularization is mu/2 times the squared distance from the start.
-    """
+    """One run of AC-SA, the first stage of SGD3, with regularization mu/2 |lambda - start|^2."""
 
     def plan(self, sigma2: float, smoothness: float, steps: int) -> Plan:
-        """Return a single stage of all steps."""
+        """Return one stage of AC-SA with all steps."""
         mu = self._choose_mu(sigma2, smoothness)
         return Plan((mu,), steps, 2 * (smoothness + mu))
 

@@ -132,11 +132,11 @@ class StochasticNewton(RowOptimizer):
         return FullBatch().auto_beta(dual)
 
     def begin(self, sigma2: float, smoothness: float, steps: int, start: Floats) -> NewtonState:
-        """Return the state before the first step."""
+        """Return the state of the optimizer before the first step."""
         return NewtonState(start.copy(), np.zeros((0, 0)), np.zeros(0), np.zeros(0))
 
     def resume(self, state: Node, n_rules: int) -> NewtonState:
-        """Return the state that was saved as JSON."""
+        """Return the state of the optimizer that was saved as JSON."""
         places = len(state["slope"].list())
         resumed = NewtonState(
             point=state["point"].vector(n_rules),
