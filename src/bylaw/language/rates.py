@@ -164,7 +164,7 @@ def selected(label: Value) -> Rate:
     return make_rate("selected", as_scalar(label, "the label of selected()"))
 
 
-@define_rate(selected, phrase="are decided {0}", set_phrase="get a set that contains {0}")
+@define_rate(selected, phrase="get the decision {0}", set_phrase="get a set that contains {0}")
 def _selected(label: Value, *, space: ActionSpace) -> Meaning:
     options = space.named_options
     if label not in space.classes and label not in options:
@@ -447,7 +447,7 @@ def omits(reference: str) -> Rate:
     spaces=_SINGLE,
     instead="use omits(reference), the probability that the set lacks the reference's label",
     reads="reference",
-    phrase="are decided otherwise than by {0}",
+    phrase="get another decision than from {0}",
     saving="of changed decisions",
 )
 @define_rate(

@@ -1,1 +1,1 @@
-"""Presentation of results: numbers, sentences, charts, HTML and cards."""
+"""The presentation of results: numbers, sentences, charts, HTML and cards."""
