@@ -39,7 +39,7 @@ def define_rate(
     constructor : callable
         The public function. The name of the rate is the name of this function.
     **properties
-        The other parameters of `bylaw.language.expressions.Definition`, such as `phrase`.
+        The other parameters of `Definition`, such as `phrase`.
     """
 
     def register(meaning: Callable[..., Meaning]) -> Callable[..., Meaning]:
