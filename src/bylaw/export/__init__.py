@@ -1,4 +1,4 @@
-"""Export of policies: as SQL, as an ONNX graph, or as a module of plain Python."""
+"""Export of policies as SQL, as an ONNX graph, or as a module of plain Python."""
 
 from bylaw.export._onnx import onnx_model, to_onnx
 from bylaw.export._python import to_python

@@ -1,1 +1,1 @@
-"""What decides. It needs no solver."""
+"""Policies: decisions, explanations, sampling and files. This package needs no solver."""
