@@ -39,7 +39,7 @@ def test_gradients_and_curvature_are_differences(method, K):
     rng = np.random.default_rng(1)
     sample = generated(200, K, weights=rng.uniform(0, 2, 200))
     _, design, loss = parts(sample, method)
-    theta = design.centre + rng.normal(size=len(design.centre)) / 5
+    theta = design.center + rng.normal(size=len(design.center)) / 5
     _, gradient, shares = loss.at(theta)
     hessian = loss.hessian(shares)
     for j, unit in enumerate(np.eye(len(theta)) * 1e-6):
@@ -58,7 +58,7 @@ def test_the_objective_is_the_penalised_log_loss_of_the_map(method):
     P = np.exp(sample.logs).T
     calibrated = fitted.make_map(sample.floor).apply(P)
     losses = -np.log(calibrated[np.arange(150), sample.codes])
-    penalty = 0.5 * float(design.ridge @ (fitted.theta - design.centre) ** 2)
+    penalty = 0.5 * float(design.ridge @ (fitted.theta - design.center) ** 2)
     assert value == pytest.approx((sample.weights @ losses + penalty) / 150, rel=1e-9)
     assert sample.losses(fitted.scores(sample)) == pytest.approx(losses)
 
@@ -96,7 +96,7 @@ def test_no_other_parameters_are_better(method):
     rng = np.random.default_rng(4)
     for size in (1e-3, 1e-2, 1e-1):
         for _ in range(30):
-            other = np.maximum(fitted.theta + size * rng.normal(size=len(design.centre)), design.lower)
+            other = np.maximum(fitted.theta + size * rng.normal(size=len(design.center)), design.lower)
             assert loss.at(other)[0] >= least - 2e-7
 
 
@@ -173,5 +173,5 @@ def test_a_group_of_few_rows_stays_near_a_map_that_corrects_a_bias():
     design = make_design("vector", rows, slope)
     pooled = fit_map(rows, design, slope)
     near = fit_map(rows.rows(slice(2)), shrink_towards(design, pooled.theta), slope)
-    assert np.abs(pooled.theta - design.centre).max() > 1
+    assert np.abs(pooled.theta - design.center).max() > 1
     assert np.abs(near.theta - pooled.theta).max() < 0.5

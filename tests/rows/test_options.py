@@ -36,10 +36,10 @@ def test_rows_without_classes():
         (lambda: Evidence(costs={"w": W}, options=["a"]), r"the options are \['a'\], so there is nothing"),
         (lambda: Evidence(costs={"w": W}, options=[]), r"the options are \[\], so there is nothing"),
         (lambda: Evidence(costs={"w": W}, options="ab"), "options is a list of names, not the text 'ab'"),
-        (lambda: Evidence(costs={"w": W}, options=["a", "a"]), "the option 'a' is also stated twice"),
+        (lambda: Evidence(costs={"w": W}, options=["a", "a"]), "'a' occurs twice"),
         (lambda: Evidence(costs={"w": W}, options=["a", None]), "an option"),
-        (lambda: Evidence(P, options=["1"]), "the option '1' is also a class"),
-        (lambda: Evidence(P, classes=["a", "b"], options=["b"]), "the option 'b' is also a class"),
+        (lambda: Evidence(P, options=["1"]), "'1' is also a class"),
+        (lambda: Evidence(P, classes=["a", "b"], options=["b"]), "'b' is also a class"),
         (lambda: Evidence(costs={"w": W}, options=["a", "b"], classes=["x", "y"]), "need probabilities"),
         (
             lambda: Evidence(costs={"w": W}, options=["a", "b", "c"]),

@@ -211,7 +211,7 @@ class Design:
     n_cells: int
     knots: Floats  # (K, H), in tempered logarithms
     basis: sparse.csr_array  # (K * Q, n_free)
-    centre: Floats  # (n_free,)
+    center: Floats  # (n_free,)
     ridge: Floats  # (n_free,)
     lower: Floats  # (n_free,)
 
@@ -307,7 +307,7 @@ def fit_level(sample: Sample) -> tuple[float, Floats]:
 def fit_map(sample: Sample, design: Design, slope: float, begin: Floats | None = None) -> FittedMap:
     """Return the map of least penalized log loss."""
     loss = Loss(sample, design, design.features(slope * sample.logs))
-    start = np.maximum(design.centre if begin is None else begin, design.lower)
+    start = np.maximum(design.center if begin is None else begin, design.lower)
     if len(start) <= _MOST_CURVED:
         return FittedMap(design, slope, _take_newton_steps(loss, start))
     # There are too many parameters to compute their curvature.
@@ -345,7 +345,7 @@ def _take_newton_steps(loss: Loss, theta: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Loss:
-    """The penalised log loss of rows, for a mean of them."""
+    """The penalized log loss of rows, for a mean of them."""
 
     sample: Sample
     design: Design
@@ -363,7 +363,7 @@ class Loss:
         scores /= total
         excess = scores * sample.weights
         excess[sample.codes, rows] -= sample.weights
-        away = theta - self.design.centre
+        away = theta - self.design.center
         value += 0.5 * float(self.design.ridge @ away**2)
         slopes = (self.features @ excess[:, :, None])[:, :, 0]
         gradient = self.design.basis.T @ slopes.ravel() + self.design.ridge * away
@@ -421,14 +421,14 @@ def make_design(method: Method, sample: Sample, slope: float, bias: Floats | flo
         slopes = [*places[:, 1:].T, ()]
         for h in range(len(slopes) - 1):
             add(slopes[h], 1.0, _RIDGE_SLOPE * lengths[:, h] ** 2, _LEAST_SLOPE, slopes[h + 1])
-    numbers, signs, free, centre, ridge, lower = map(np.concatenate, zip(*parameters, strict=True))
-    basis = sparse.csr_array((signs, (numbers.astype(int), free)), shape=(places.size, len(centre)))
-    return Design(method, K, knots, basis, centre, ridge, lower)
+    numbers, signs, free, center, ridge, lower = map(np.concatenate, zip(*parameters, strict=True))
+    basis = sparse.csr_array((signs, (numbers.astype(int), free)), shape=(places.size, len(center)))
+    return Design(method, K, knots, basis, center, ridge, lower)
 
 
 def shrink_towards(design: Design, theta: Floats) -> Design:
     """Return the same maps with a penalty on the distance to one, for the rows of a group."""
-    return replace(design, centre=theta, ridge=_RIDGE_GROUP * np.where(design.ridge > 0, design.ridge, 1.0))
+    return replace(design, center=theta, ridge=_RIDGE_GROUP * np.where(design.ridge > 0, design.ridge, 1.0))
 
 
 def place_knots(sample: Sample, slope: float) -> Floats:

@@ -68,7 +68,7 @@ class Audit:
         False for estimates on rows on which the policy was chosen.
     rows : int
     objective : str
-        what the policy minimises.
+        what the policy minimizes.
     cost_before, cost_after : float
         the objective with your model (its own scores, labels only), and with these decisions.
     cost_observed : bool
@@ -87,7 +87,7 @@ class Audit:
         how many audits on held-out rows the policy's card shows, this one included; 0 for an estimate. The
         confidence is that of a single look.
     group_rates : dict
-        where the worst group's rate is minimised: the rate of each group that has rows, for these decisions.
+        where the worst group's rate is minimized: the rate of each group that has rows, for these decisions.
     min_cell : int
         the number of rows from which text, HTML and `to_dict` show numbers of a group.
     hidden : frozenset of str

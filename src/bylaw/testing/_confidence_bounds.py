@@ -16,12 +16,8 @@ from scipy.special import bdtr, rel_entr
 from bylaw.errors import OptionError, Remedy
 from bylaw.testing._betting import MOST_EVENTS, BettingTest, Sample
 
-_PRECISION = 1e-7  # of bounds, in units of the range
 _ROUNDING = 1e-9
-
-
-class NotBinaryError(OptionError):
-    """The Clopper-Pearson bound was chosen for values that are not binary."""
+NOT_BINARY = Remedy("pass_decisions")  # of values that are not binary, for the Clopper-Pearson bound
 
 
 class FixedSizeTest:
@@ -38,9 +34,9 @@ class FixedSizeTest:
             raise OptionError(f"{method} takes no weights", Remedy("choose_method", "betting"))
         distances = np.minimum(np.abs(self.values), np.abs(1 - self.values))
         if self.binary and sample.range and (distances > _ROUNDING).any():
-            raise NotBinaryError(
+            raise OptionError(
                 "clopper_pearson is for decisions that are not random, and rates that are 0 or 1 on each row",
-                Remedy("pass_decisions"),
+                NOT_BINARY,
             )
 
     @property
@@ -73,7 +69,7 @@ class FixedSizeTest:
         """Return the least target that is refuted, up to the precision."""
         if high == low or self.p_value(sign * low, level, sign) <= level:
             return low
-        precision = _PRECISION * (high - low)
+        precision = 1e-7 * (high - low)
 
         def lack(target: float) -> float:
             p_value = self.p_value(sign * target, level, sign)

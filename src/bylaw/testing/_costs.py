@@ -34,7 +34,7 @@ class Costs(NamedTuple):
     policy: float  # with rules
 
     def describe(self, rules: bool, write: Callable[[float], str] = "{:.4g}".format) -> str:
-        """Return the three numbers with their names; `rules` tells whether the policy has any."""
+        """Return the three numbers with their names; `rules` is true if the policy has any."""
         model, without, policy = ("not known" if math.isnan(cost) else write(cost) for cost in self)
         if not rules:
             return f"{model} with your model, {policy} with this policy, which has no rules"

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from bylaw.testing._monitor import Monitor
 
 _MOST_JUDGED, _MOST_WATCHED, _MOST_PLOTTED = 40, 20, 4  # rules
-_MOST_COMPARISONS = 3  # of probabilities with what was observed
 _ASSUMPTIONS = {
     "rows": "Assumed: rows are independent, and rules hold at all times. Rates, intervals and evidence "
     "compare groups among rows of the same time: shuffled rows of a named batch, else rows next to each "
@@ -149,7 +148,7 @@ def _list_calibration(lines: Sequence[Reliability], calibrated: bool) -> list[st
         if calibrated:
             advice = "the fit has tried to calibrate them: fit again with more rows, or with newer ones"
         remarks = [f"probabilities that are not calibrated ({advice}):"]
-        for line in notable[:_MOST_COMPARISONS]:
+        for line in notable[:3]:
             among = f" among {line.among}" if line.among else ""
             raw = f" ({100 * line.raw_predicted:.3g} % before calibration)"
             text = (

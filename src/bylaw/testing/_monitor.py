@@ -41,7 +41,6 @@ RUN_LENGTHS = {"rows": 100_000.0, "batches": 1000.0}  # by default, in each unit
 _MOST_BATCHES = 400  # whose names are remembered
 _MOST_LOOKS = 200  # updates in the log
 _RANDOM_ROWS = 64  # for each value of an attribute, on which rules are compared
-_MOST_LOG = 700.0  # whose exponential is a number
 
 
 class Update(NamedTuple):
@@ -427,8 +426,8 @@ class Monitor:
             target,
             *convert(float(estimate), float(lower), float(upper)),
             state.rows,
-            math.exp(min(state.log_ever, _MOST_LOG)),
-            math.exp(min(state.log_change, _MOST_LOG)),
+            _exponentiate(state.log_ever),
+            _exponentiate(state.log_change),
             max(*shares, 0.0),
             status,
             min((at for at in (state.broken_at, state.changed_at) if at is not None), default=None),
@@ -440,12 +439,12 @@ class Monitor:
     @property
     def e_limit(self) -> float:
         """E-value from which on a rule is called broken."""
-        return math.exp(min(self.alarm_limits.log_ever, _MOST_LOG))
+        return _exponentiate(self.alarm_limits.log_ever)
 
     @property
     def detector_limit(self) -> float:
         """Value of the detector from which on a rule is called changed."""
-        return math.exp(min(self.alarm_limits.log_change, _MOST_LOG))
+        return _exponentiate(self.alarm_limits.log_change)
 
     def restart(self) -> None:
         """Forget alarms and evidence once they were dealt with; rates, history and ids stay.
@@ -545,6 +544,10 @@ class Monitor:
 
     def _repr_html_(self) -> str:
         return make_monitor_card(self).to_html()
+
+
+def _exponentiate(log: float) -> float:
+    return math.exp(min(log, 700.0))  # a larger exponential is no longer a number
 
 
 def _find_places(known: Ids, ids: Ids) -> NDArray[np.int64]:

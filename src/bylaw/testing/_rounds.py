@@ -28,12 +28,13 @@ import numpy as np
 
 from bylaw._base.typing import Floats
 from bylaw.testing._hypotheses import Hypothesis
+from bylaw.testing._wealth import N_ALTERNATIVES
 
 _ROWS = 8  # of a round on two events: fewer compare groups badly, more bring an alarm later
 _ROWS_PER_EVENT = 4  # of a round on three events or more
 _LEAST = 1e-6  # of the range of a rate: a bound at its end is broken by no less than this
 _BOLDEST = 0.95  # of the money is staked, at most
-_HALVES = 0.5 ** np.arange(7)  # stakes, each half of the one before: seven alternatives to the rule
+_HALVES = np.power(0.5, np.arange(N_ALTERNATIVES))  # stakes, each half of the one before
 _STEEPEST = 6.0  # the boldest stake on a row, per unit of the range of its values
 _RECENT = 16  # rows of an event, of which the mean is the guess for the next ones
 

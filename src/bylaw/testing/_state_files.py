@@ -36,8 +36,7 @@ if TYPE_CHECKING:
 
 FORMAT = "bylaw-monitor"
 VERSION = 3
-_PLAIN = 2  # the version of states with other bets, whose evidence starts anew
-_PLAIN_ROWS = 8  # of a round about one event in that version
+_PLAIN_ROWS = 8  # of a round about one event in version 2, whose bets were different
 _MONEY = ("ever", "change", "product", "inverses")
 _ROUNDING = 1e-6  # of shares
 
@@ -94,8 +93,8 @@ def load_state(path: Path, policy: Policy) -> Monitor:
 def _read(root: Node, path: Path, policy: Policy) -> Monitor:
     from bylaw.testing._monitor import Monitor, Update
 
-    root.check_version(FORMAT, VERSION, oldest=_PLAIN)
-    plain = root["version"].value == _PLAIN
+    root.check_version(FORMAT, VERSION, oldest=2)
+    earlier = root["version"].value == 2
     content = {name: value for name, value in root.value.items() if name != "checksum"}
     if root["checksum"].text() != compute_digest(content):
         raise BadValueError("its content does not match its checksum")
@@ -114,7 +113,7 @@ def _read(root: Node, path: Path, policy: Policy) -> Monitor:
             rules=rules,
             limits={name: tuple(node.vector(2).tolist()) for name, node in root["limits"].items()},
             groups={name: [value.scalar() for value in node.list()] for name, node in root["groups"].items()},
-            unit="rows" if plain else root["unit"].text(),
+            unit="rows" if earlier else root["unit"].text(),
         )
     except OptionError as problem:
         raise BadValueError(str(problem)) from None
@@ -131,7 +130,7 @@ def _read(root: Node, path: Path, policy: Policy) -> Monitor:
         str(rule.hypothesis.rule) for rule in monitor.watched
     ]:
         raise BadValueError("its rules are not those that it watches")
-    read = _read_earlier_rule if plain else _read_rule
+    read = _read_earlier_rule if earlier else _read_rule
     pairs = zip(saved, monitor.watched, strict=True)
     monitor.states = [read(node, rule, monitor.rows) for node, rule in pairs]
     if digest := root["row_file"].text():

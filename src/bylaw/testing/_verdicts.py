@@ -20,7 +20,7 @@ from scipy.optimize import brentq
 
 from bylaw._base.typing import Floats
 from bylaw._base.validation import choose_shown
-from bylaw.errors import EvidenceError, Remedy
+from bylaw.errors import EvidenceError, OptionError, Remedy
 from bylaw.language.action_space import ActionSpace
 from bylaw.language.expressions import LABEL, Conditions, Rate, Rule, format_conditions
 from bylaw.language.problem import Problem
@@ -29,7 +29,7 @@ from bylaw.program.linear_form import compile_problem
 from bylaw.program.row_rates import has_rows, measure_factor, measure_rate
 from bylaw.rows.evidence import RowData
 from bylaw.rows.outcomes import ObservedRows
-from bylaw.testing._confidence_bounds import NotBinaryError, adjust_holm
+from bylaw.testing._confidence_bounds import NOT_BINARY, adjust_holm
 from bylaw.testing._hypotheses import (
     MOST_ROWS,
     NEVER,
@@ -340,8 +340,8 @@ def _pose(rule: Rule, rows: DecidedRows, method: str) -> tuple[RuleAudit, Hypoth
     shown = rows.restrict(rule.excess)
     try:
         test = rows.test(rule, method)
-    except NotBinaryError:
-        if rows.randomized:
+    except OptionError as problem:
+        if rows.randomized or problem.remedy != NOT_BINARY:
             raise
         remedy, reason = Remedy("choose_method", "betting"), "it has more than two values on a row"
         described = replace(describe_rule(rule), reason=reason, remedy=remedy)

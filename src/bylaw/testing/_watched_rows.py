@@ -26,8 +26,6 @@ from bylaw.testing._audit import encode_decisions
 Codes = NDArray[np.int64]
 Ids = NDArray[np.uint64]
 UNKNOWN = -1
-_FEWEST = 200  # rows that tell
-_FAR = -8.0  # standard deviations below the expected number of changes: more than a busy hour brings
 
 
 @dataclass(frozen=True)
@@ -200,10 +198,10 @@ def warn_of_sorted_rows(rows: WatchedRows) -> None:
     for name, codes in {**rows.select("groups"), "the label": labels, "the decision": likeliest}.items():
         known = codes[codes != UNKNOWN]
         changes, expected, distance = count_changes(known)
-        if len(known) >= _FEWEST and distance < _FAR:
+        if len(known) >= 200 and distance < -8:  # more than a busy hour brings
             warnings.warn(
                 f"rows are sorted by {name}: it changes {changes:,} times from row to row, where "
-                f"{expected:,.0f} are expected. A monitor compares rows with their neighbours, and is blind "
+                f"{expected:,.0f} are expected. A monitor compares rows with their neighbors, and is blind "
                 "or wrong where these are alike: pass rows in the order in which they were decided, or "
                 "shuffle them by something that has nothing to do with them, such as a hash of their ids",
                 GuaranteeWarning,

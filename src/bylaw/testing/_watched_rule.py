@@ -26,11 +26,9 @@ from bylaw.testing._rounds import Events, follow_means, follow_sums
 from bylaw.testing._wealth import Wealth
 
 _MOST_POINTS = 28  # of a rule's history; then every second one is dropped
-_FIRST_EVERY = 8  # rounds from one point to the next, at first
 
 # The stakes of a confidence sequence, as shares of the wealth. The smallest are for some ten million rows.
 _STAKES = np.geomspace(3e-4, 0.98, 36)
-_LEAST_SCALE = 0.02  # of the range of a rate: with a scale near zero, all stakes would be too bold
 
 
 class Point(NamedTuple):
@@ -172,7 +170,7 @@ class RuleState:
     log_change: float = -math.inf
     broken_at: int | None = None  # the number of rows that the monitor had seen
     changed_at: int | None = None
-    every: int = _FIRST_EVERY  # rounds from one point of the history to the next
+    every: int = 8  # rounds from one point of the history to the next
     history: tuple[Point, ...] = ()
 
     def restart(self) -> RuleState:
@@ -332,8 +330,8 @@ def _is_refuted(rate: Floats, sums: Floats, events: Events, level: float, sign: 
     variance = np.maximum(squares - 2 * rate * products + rate**2 * squared_weights, 0.0)
     # The more a round can fall behind, the farther ahead of zero their total can be by chance.
     behind = events.find_largest_loss(-rate, sign)
-    # Stakes are relative to the scale.
-    scale = np.maximum(behind, _LEAST_SCALE * (events.highest - events.lowest))
+    # Stakes are relative to the scale; if it were near zero, all of them would be too bold.
+    scale = np.maximum(behind, 0.02 * (events.highest - events.lowest))
     return find_log_wealth(total, variance, scale) > math.log(1 / level)
 
 

@@ -22,10 +22,8 @@ import numpy as np
 
 from bylaw._base.typing import Floats
 
-N_ALTERNATIVES = 7
+N_ALTERNATIVES = 7  # to the rule, on which the money is bet
 BLOCK = 32  # rounds
-_KEPT = 1e-3  # of the money is not staked, so that a block cannot lose more than a number can hold
-_MOST_FACTOR = 1e3  # of a round, likewise
 _MOST = 1e100  # money that is noted
 
 
@@ -52,7 +50,8 @@ class Wealth:
         played = slice(offset, offset + n_rounds)
         # Fill blocks of rounds; what was played of the first is summed up in its last place before these.
         steps = np.ones((N_ALTERNATIVES, n_blocks * BLOCK))
-        steps[:, played] = np.minimum((1 - _KEPT) * factors + _KEPT, _MOST_FACTOR)
+        # A part of the money is not staked, and factors are bounded, so that no product overflows.
+        steps[:, played] = np.minimum(0.999 * factors + 0.001, 1000.0)
         if offset:
             steps[:, offset - 1] = self.product
         products = np.multiply.accumulate(steps.reshape(shape), axis=2)
