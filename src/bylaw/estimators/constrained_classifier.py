@@ -98,7 +98,7 @@ def _name_calibrator() -> Iterator[None]:
 
 
 def _decides_sets(sets: bool, instead: str) -> Callable[[Any], bool]:
-    """Return a check for `available_if` that raises unless decisions are sets (`sets` is True) or are not."""
+    """Return a check for `available_if`: decisions must be sets of labels if `sets`, and else must not."""
 
     def check(classifier: Any) -> bool:
         policy = getattr(classifier, "policy_", None)
@@ -730,7 +730,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         self, X: Any, sensitive_features: Any, reference: Any, ids: Any, key: str | None
     ) -> NDArray[Any]:
         if key is not None and ids is None:
-            raise OptionError("key= has no effect without ids=")
+            raise OptionError("key has no effect without ids: pass ids, or leave out key")
         evidence = self._make_evidence(X, sensitive_features, reference)
         rng = None
         if ids is None:

@@ -29,7 +29,8 @@ class HiddenGroup:
     """Model of the joint distribution of attributes that are unknown at decision time.
 
     The model may be conditional on known attributes, and include the label if a rule refers to both. A cell
-    is a combination of values of all these columns."""
+    is a combination of values of all these columns.
+    """
 
     values: Mapping[str, tuple[Value, ...]]  # {unknown attribute: its values}
     given: Mapping[str, tuple[Value, ...]]  # {known attribute in the same rules: its values}
@@ -84,9 +85,9 @@ class HiddenGroup:
         """Return the arguments `groups` and `joint` of `Evidence` for the unknown attributes.
 
         P(s, y | x) = P(s | x, y) P(y | x): the first factor is from `cells` (n_rows, *shape), predicted by
-        the group
-        model, and the second from `probabilities` (n_rows, n_classes), predicted by the classifier. So the
-        joint probabilities add up to those of the classifier."""
+        the group model, and the second from `probabilities` (n_rows, n_classes), predicted by the classifier.
+        So the joint probabilities add up to those of the classifier.
+        """
         known = [admit_values(name, groups[name], values).codes for name, values in self.given.items()]
         n_rows, depth = len(cells), 1 if self.classes is None else len(self.classes)
         overall = self.frequencies[tuple(known)] if known else self.frequencies[None]

@@ -236,7 +236,8 @@ class LocalPolynomialClassifier(ClassifierMixin, BaseEstimator):
         """Compute the mean squared error on a sample of training rows, each predicted from all other rows.
 
         No refit is needed: with the matrix L of the linear smoother, the leave-one-out estimate of row i is
-        exactly (estimate_i - L_ii y_i) / (1 - L_ii)."""
+        exactly (estimate_i - L_ii y_i) / (1 - L_ii).
+        """
         total = 0.0
         for smoother, part in self._iterate_smoothers(self._X[sample], bandwidth):
             rows = sample[part]

@@ -163,7 +163,8 @@ def check_search(problem: Problem, needed: Sequence[str]) -> None:
 
     The check is made in `fit` because scikit-learn reports its errors, but turns errors of a scorer into the
     score nan. `needed` names the arguments that `predict` and `score` need besides X: groups and earlier
-    models."""
+    models.
+    """
     # Find the scorers of the search in its frame on the stack.
     frame: FrameType | None = sys._getframe()
     while frame is not None and frame.f_code.co_name != "_fit_and_score":

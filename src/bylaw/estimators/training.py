@@ -54,8 +54,9 @@ class TrainedModels:
     ) -> Evidence:
         """Return evidence made of predictions and observed columns.
 
-        `labels` (n_rows, n_classes) are predicted probabilities of labels, and `cells` those of each group
-        model. Unknown groups are passed as probabilities, and their observed values as true groups."""
+        `labels` (n_rows, n_classes) are the predicted probabilities of labels, and `cells` the predictions of
+        each group model. Unknown groups become probabilities, and their observed values become true groups.
+        """
         if self.calibrators:
             scores, (label_model, *group_models) = compute_log_ratios(labels, cells), self.calibrators
             labels = predict_labels(label_model, scores, self.classes, "the calibrator")
@@ -201,10 +202,10 @@ class Training:
     def _fit_calibrators(
         self, labels: Floats, cells: Sequence[Floats], targets: Sequence[Any]
     ) -> tuple[Any, ...]:
-        """Return calibrators of the label and of each group model.
+        """Fit one calibrator of the label and one of each group model, and return them.
 
-        They are trained on the out-of-fold predictions of the rows on which the label and all groups are
-        observed."""
+        They are trained on the out-of-fold predictions for rows whose label and groups are all observed.
+        """
         columns: list[Any] = [self.rows.codes, *targets]
         observed = np.logical_and.reduce([column[self._chosen] >= 0 for column in columns])
         rows = self._chosen[observed]
@@ -289,7 +290,8 @@ def make_splits(
     There is one pair for each fold if `cv` is a number or a splitter, and one in all if it is a fraction.
     `labeled` (n_rows,) marks the rows with a label; None if all have one. Each unlabeled row is predicted by
     the model of one fold, as each labeled row is, so that the errors on labeled rows represent those on all
-    rows. With a fraction, the models are trained on labeled rows only."""
+    rows. With a fraction, the models are trained on labeled rows only.
+    """
     splitter = _make_splitter(cv, labels if labeled is None else labels[labeled], random_state)  # type: ignore[index]
     strata: Any = labels
     if labeled is not None:

@@ -24,9 +24,8 @@ class Violations(Mapping[str, float]):
     """The excess of each single rule: its observed rate minus its bound.
 
     A mapping from the text of each single rule to its excess, returned by `ConstrainedClassifier.violations`.
-    If
-    the excess is above zero, the rule is violated on these rows; it is nan if no row meets the conditions of
-    the rule. The printed form and `to_frame` are a small table with one line for each rule or family.
+    If the excess is above zero, the rule is violated on these rows; it is nan if no row meets the conditions
+    of the rule. The printed form and `to_frame` are a small table with one line for each rule or family.
 
     Attributes
     ----------

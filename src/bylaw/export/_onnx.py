@@ -252,7 +252,8 @@ class _GraphBuilder:
         """Add an input for a known value.
 
         Return its name in the graph, of shape (N, 1), and a dict {value: what the input is compared with}.
-        Text is replaced by its index among the values, and compared with that."""
+        Text is replaced by its index among the values, and compared with that.
+        """
         values, tensor = self.features.known[cell], self.onnx.TensorProto
         if cell.part == "references" and not all(isinstance(value, str) for value in values):
             values = self.policy.action_space.reference_actions  # numbers, among which is no "reject"

@@ -33,7 +33,8 @@ def probabilities(row: dict[str, Any]) -> list[float]:
     """Return the probability of each of ACTIONS on a row, a dict {column: value}.
 
     If decisions are sets, it is the probability that each label is included. Raise a `ValueError` if a value
-    is missing or is not one that the policy was fitted on."""
+    is missing or is not one that the policy was fitted on.
+    """
     distribution = _compute(_check_row(row))
     if None in distribution:
         raise ValueError("the scores of the row overflow: check its costs")

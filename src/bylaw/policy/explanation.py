@@ -38,11 +38,10 @@ class Explanation:
 
     `before` is the decision of your model, as in audits and reports: the label of least cost by its own
     probabilities, before any calibration; if decisions are sets, the set with only this label.
-    `without_rules` is
-    the best decision by the calibrated probabilities if there were no rules; it is None if the objective is
-    not
-    linear, since a solver is then needed to find it. Rules that compare ratios, such as `predictive_parity`,
-    have one pull together, under the text of the rule or family."""
+    `without_rules` is the best decision by the calibrated probabilities if there were no rules; it is None if
+    the objective is not linear, since a solver is then needed to find it. Rules that compare ratios, such as
+    `predictive_parity`, have one pull together, under the text of the rule or family.
+    """
 
     action_space: ActionSpace
     rules: tuple[str, ...]  # the rules with a price; the others do not change decisions
@@ -176,10 +175,11 @@ def explain(policy: Policy, evidence: Evidence) -> Explanation:
 
 
 def _share_scores(policy: Policy) -> tuple[Floats, dict[str, Floats]]:
-    """Split the score matrix into a matrix of the objective and one of each rule with a price, (F, A) each.
+    """Split the score matrix (F, A) into a matrix of the objective and one matrix of each rule with a price.
 
-    Return the first, and a dict {rule: matrix}. They add up to the score matrix, except for terms that are
-    the same for all actions."""
+    Return the matrix of the objective and a dict {rule: matrix}. They add up to the score matrix, except for
+    terms that are the same for all actions.
+    """
     feature_map, space = policy.feature_map, policy.action_space
     expanded = {str(one.rule): one for one in policy.expanded_rules}
     priced = [price for price in policy.rule_prices if price.multiplier]
@@ -210,10 +210,11 @@ def _share_scores(policy: Policy) -> tuple[Floats, dict[str, Floats]]:
 
 
 def _scale_shares(policy: Policy, shares: Sequence[Floats]) -> list[Floats]:
-    """Correct the matrices of the objective and the rules, (F, A) each, for rounded frequencies.
+    """Correct the matrices of the objective and the rules, (F, A) each, for rounded frequencies in a file.
 
-    The scores of a feature are divided by the frequency of its condition. If a file has a rounded frequency,
-    all rows of this condition are multiplied by the same factor."""
+    The scores of a feature were divided by the exact frequency of its condition, and the matrices by the
+    rounded one. The entries of each condition are multiplied by the factor that makes up for this.
+    """
     events = [feature.event for feature in policy.feature_map.features]
     total, factors = sum(shares, np.zeros(policy.score_matrix.shape)), np.ones((len(events), 1))
     for event in {event for event in events if event}:
@@ -228,10 +229,11 @@ def _scale_shares(policy: Policy, shares: Sequence[Floats]) -> list[Floats]:
 def _share_quotients(
     policy: Policy, expanded: Sequence[ExpandedRule | None], prices: Sequence[RulePrice], rest: Floats
 ) -> dict[str, Floats]:
-    """Split `rest` (F, A), the part of the scores that the linear rules leave, between rules on ratios.
+    """Split `rest` (F, A), the scores not explained by other matrices, between rules on ratios.
 
-    If bounds on ratios are multiplied by their denominators, they are linear, and their multipliers follow
-    from the scores. If the rules compare ratios with each other, all of them get one matrix together."""
+    A bound on a ratio that is multiplied by the denominator is linear, so that its multiplier follows from
+    the scores. If rules compare ratios with each other, this is not possible, and they get one matrix
+    together."""
     try:
         excesses = [one.excess for one in expanded if one is not None]
     except RuleError:  # rules that compare ratios with each other

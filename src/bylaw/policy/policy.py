@@ -140,12 +140,12 @@ class Policy:
         group_rates: tuple[GroupRate, ...] = (),
         prices: Floats | None = None,
     ) -> Policy:
-        """Return the policy of a solution.
+        """Make a policy from the solution of a problem.
 
-        `prices` (M,) are the shadow prices of the rules, by default those of the multipliers. They are
-        multiplied by
-        `wholes` (M,), the denominators of rules on ratios, so that they become prices of the bounds as
-        written."""
+        `prices` (M,) are the shadow prices of the rules, by default derived from the multipliers. They are
+        multiplied by `wholes` (M,), the denominators of rules on ratios, to become prices of the bounds as
+        they were written.
+        """
         prices = (form.prices(solution.multipliers) if prices is None else prices) * wholes
         shifts = np.zeros(len(prices)) if tightened is None else tightened
         statements = [str(found.statement) for found in form.rules]
@@ -182,7 +182,8 @@ class Policy:
         """Price (Lagrange multiplier) of each single rule.
 
         It is the decrease of the cost, in percentage points, if the bound is loosened by one percentage
-        point."""
+        point.
+        """
         return {price.rule: price.multiplier for price in self.rule_prices}
 
     @property
@@ -190,7 +191,8 @@ class Policy:
         """Shadow price of each rule or family as it was written: the sum of the prices of its single rules.
 
         It is the decrease of the cost, in percentage points, if the bounds are loosened by one percentage
-        point, or by one unit if the rule is not about a share of the rows."""
+        point, or by one unit if the rule is not about a share of the rows.
+        """
         totals: dict[str, float] = {}
         for price in self.rule_prices:
             totals[price.statement] = totals.get(price.statement, 0.0) + price.multiplier
@@ -214,7 +216,8 @@ class Policy:
         """Observed excess of each single rule on the fitted rows: its observed rate minus its bound.
 
         A rule with an excess below zero is satisfied. Empty if neither labels nor groups nor a margin were
-        given."""
+        given.
+        """
         return {} if self.fitted_rates is None else {one.rule: one.excess for one in self.fitted_rates.rules}
 
     @property
@@ -228,7 +231,8 @@ class Policy:
         """Problem with a linear objective that has the same optimum.
 
         If the objective is the worst rate of a group, it is replaced by a weighted sum of the rates of
-        groups."""
+        groups.
+        """
         if not isinstance(self.problem.minimize, Worst):
             return self.problem
         weights = {found.group: found.weight for found in self.group_rates}

@@ -69,13 +69,13 @@ class TableSum:
         return TableSum(self.rows + other.rows, sums)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the content for the file of a stream."""
+        """Return the sum as a dict for a JSON file."""
         sums = None if self.sums is None else [f"{one:016x}" for one in self.sums]
         return {"rows": self.rows, "sums": sums}
 
     @classmethod
     def from_node(cls, node: Node) -> TableSum:
-        """Read a sum from a file; files before version 3 give only the number of rows."""
+        """Read a sum from a JSON file; files before version 3 give only the number of rows."""
         if "sums" not in node.value or node["sums"].value is None:
             return cls(node["rows"].count(), None)
         first, second = (int(text, 16) for text in _read_hexadecimals(node["sums"], 16, count=2))
@@ -133,7 +133,8 @@ class Fingerprint:
         """True if rows are repeated more regularly than in a sample of independent rows.
 
         If f_j distinct rows occur j times, counts of independent rows are a mixture of Poisson distributions,
-        for which (j! f_j)^2 <= (j-1)! f_{j-1} (j+1)! f_{j+1}."""
+        for which (j! f_j)^2 <= (j-1)! f_{j-1} (j+1)! f_{j+1}.
+        """
         counts = np.append(np.bincount(self._repeats[1]), 0).astype(float)
         for times in np.flatnonzero(counts[2:] >= _MIN_REPEATED_ROWS) + 2:
             expected = counts[times] ** 2 / max(counts[times - 1] * (times + 1) / times, 1.0)
@@ -158,12 +159,12 @@ class Fingerprint:
         return (*earlier, Fingerprint(self.rows, (*self.digests, *together), self.hashes))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the content for a file."""
+        """Return the fingerprint as a dict for a JSON file."""
         return {"rows": self.rows, "digests": list(self.digests)}
 
     @classmethod
     def from_node(cls, node: Node) -> Fingerprint:
-        """Read a fingerprint from a file.
+        """Read a fingerprint from a JSON file.
 
         Files before version 3, which recognized rows by noisy counts, give only the number of rows.
         """
@@ -227,7 +228,8 @@ def _has_common_rows(rows: Fingerprint, fitted: Fingerprint) -> bool:
     """Return True if two sets have more common rows than independent samples have.
 
     Rows whose scores have few digits may agree by accident. If `twice` of n fitted rows occur twice, a new
-    row agrees with a row that occurs once with probability 2 twice / n (Good and Turing)."""
+    row agrees with a row that occurs once with probability 2 twice / n (Good and Turing).
+    """
     different, times = fitted._repeats
     most_twice = gammaincinv((times == 2).sum() + 1, 1 - _FALSE_ALARM)  # an upper bound of its mean
     n_rows = rows.n_different if rows.copied else rows.rows
@@ -268,12 +270,12 @@ class Look:
         return self.fingerprint.rows
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the content for a file."""
+        """Return the record as a dict for a JSON file."""
         return {**vars(self), "fingerprint": self.fingerprint.to_dict()}
 
     @classmethod
     def from_node(cls, node: Node) -> Look:
-        """Read a record from a file and validate it."""
+        """Read a record from a JSON file and validate it."""
         return cls(**node.fields(cls, date=_read_date, fingerprint=Fingerprint.from_node))
 
 
@@ -299,7 +301,7 @@ class Card:
         return cls(_now(), versions())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the content for a file; empty options and an empty previous policy are left out."""
+        """Return the card as a dict for a JSON file; empty options and previous policies are left out."""
         facts = {**vars(self), "versions": dict(self.versions), "columns": dict(self.columns)}
         for name in ("previous", "options"):
             facts[name] = dict(facts[name])
@@ -309,7 +311,7 @@ class Card:
 
     @classmethod
     def from_node(cls, node: Node) -> Card:
-        """Read a card from a file and validate it; files of earlier versions may have fewer fields."""
+        """Read a card from a JSON file and validate it; files of earlier versions may have fewer fields."""
 
         def read_versions(versions: Node) -> dict[str, str]:
             return {name: item.text() for name, item in versions.items()}

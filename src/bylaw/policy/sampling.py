@@ -31,9 +31,9 @@ def sample_by_id(
     """Yield, for each array of probabilities in `parts`, the action indices sampled by id, (n_rows,).
 
     An array has the shape (n_actions, n_rows). The hashed text is the key, the id and `suffix`, in which {}
-    is the
-    number of the digest; a digest has the uniform numbers for four arrays. Ids are hashed only for rows with
-    more than one possible action."""
+    is the number of the digest; a digest has the uniform numbers for four arrays. Ids are hashed only for
+    rows with more than one possible action.
+    """
     checked = check_ids(ids, parts[0].shape[1])
     for first in range(0, len(parts), PER_DIGEST):
         part = parts[first : first + PER_DIGEST]

@@ -74,7 +74,7 @@ def frequencies_to_list(frequencies: Mapping[Any, float]) -> list[dict[str, Any]
 def decision_rule_to_dict(
     feature_map: FeatureMap, score_matrix: Floats, beta: float, calibration: Calibration | None = None
 ) -> dict[str, Any]:
-    """Return the part of a file that decisions depend on."""
+    """Return the part of the JSON file that decisions depend on."""
     rule = {**feature_map_to_dict(feature_map), "weights": score_matrix.tolist(), "beta": beta}
     return rule if calibration is None else {**rule, "calibration": calibration.to_dict()}
 
@@ -88,7 +88,8 @@ class _Rounding:
     """Precision of sums over the fitted rows in a file.
 
     With exact sums, two files whose rows differ by one would reveal that row, and an exact frequency would
-    reveal the score of a row that is alone in its group."""
+    reveal the score of a row that is alone in its group.
+    """
 
     digits: int  # significant digits of prices, costs and terms of guarantees
     decimals: int  # decimals of frequencies: one unit is at least ten rows, if there are a hundred or more
@@ -150,10 +151,11 @@ def _list_rules_on_few_rows(policy: Policy) -> set[str]:
 
 
 def to_dict(policy: Policy) -> dict[str, Any]:
-    """Return the content of the file of a policy.
+    """Return a policy as a dict for a JSON file.
 
     Numbers that determine decisions are exact to the last bit. Other numbers that were measured on the fitted
-    rows are rounded, so that a file does not reveal single rows."""
+    rows are rounded, so that a file does not reveal single rows.
+    """
     rounding = _Rounding.of_rows(policy.fingerprints)
     round_digits, solution, few = rounding.round_digits, policy.solution, _list_rules_on_few_rows(policy)
     rates = policy.fitted_rates
@@ -236,7 +238,7 @@ def to_dict(policy: Policy) -> dict[str, Any]:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read the file of a policy; return its fields after validation."""
+    """Read a policy from a JSON file; return its validated fields."""
     return read_json(path, "a policy", _fields)
 
 
@@ -404,7 +406,7 @@ def _read_fitted_rates(root: Node) -> FittedRates:
 
 
 def guarantee_to_dict(guarantee: Guarantee) -> dict[str, Any]:
-    """Return the terms of a guarantee, without the number of rows and without terms that are unknown."""
+    """Return a guarantee as a dict for a JSON file, without the number of rows and without unknown terms."""
     terms = asdict(guarantee)
     left_out = ["rows"] if math.isfinite(guarantee.most_slack) else ["rows", "most_slack"]
     left_out += [] if guarantee.chance else ["chance"]
@@ -412,7 +414,7 @@ def guarantee_to_dict(guarantee: Guarantee) -> dict[str, Any]:
 
 
 def read_guarantee(node: Node, beta: float, rows: float) -> Guarantee:
-    """Read the terms of a guarantee; `rows` is the number of fitted rows."""
+    """Read a guarantee from a JSON file, given beta and the number of fitted rows."""
     terms = node.fields(Guarantee, without=["beta", "rows"])
     if "most_slack" not in terms:
         terms["most_slack"] = math.nan if terms["multiplier_norm"] else math.inf

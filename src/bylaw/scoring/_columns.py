@@ -118,7 +118,10 @@ def find_model(columns: Columns, name: Any) -> Any:
 
 
 def find_combined(columns: Columns, hidden: Mapping[str, Value]) -> tuple[Any, Any]:
-    """Return the key of `columns.groups` for these unknown attributes, and their value in it."""
+    """Return the key of `columns.groups` for all of these unknown attributes together.
+
+    Also return their values in the form of this entry: a tuple if the key is a tuple.
+    """
     if (found := find_combination(columns.groups, hidden)) is not None:
         return found
     raise OptionError(

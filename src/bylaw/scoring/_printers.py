@@ -122,7 +122,8 @@ class TextPrinter(ABC):
         """Write the results and all named steps that they depend on.
 
         Return the expressions of the results, and a dict {(step, entry): expression}, in which each entry
-        comes after those that it refers to."""
+        comes after those that it refers to.
+        """
         steps = sorted(sort_steps(results), key=lambda step: bool(step.arguments))
         for step in steps:
             name, same = step.detail[0], sum(other.detail[0] == step.detail[0] for other in self._names)
@@ -159,9 +160,10 @@ def write_comment(text: str, mark: str = "--") -> str:
 
 
 def join_lines(*lines: str, indent: str = "  ") -> str:
-    """Join the lines of one expression with line breaks.
+    """Join the lines of one expression with line breaks and an indent.
 
-    Breaks are added only by this function, never by replacing text, since names and values may contain them.
+    No other function adds line breaks, because text of a user, such as a name, may contain line breaks
+    itself.
     """
     return f"\n    {indent}".join(lines)
 
@@ -383,7 +385,8 @@ class SqlPrinter(TextPrinter):
         """Return the expressions of all entries of the results, and the layers of SELECTs before them.
 
         A layer is a name and the columns of a SELECT over the rows of the layer before. Each column is
-        computed once, as early as possible, and kept as long as a later layer uses it."""
+        computed once, as early as possible, and kept as long as a later layer uses it.
+        """
         texts, written = self.write_steps(results)
         depths: dict[Vector | None, int] = {step: 0 for step, _ in self._users if not step.arguments}
         for step in dict.fromkeys(step for step, _ in written):

@@ -35,7 +35,10 @@ _LARGEST = sys.float_info.max
 
 
 class Cell(NamedTuple):
-    """A column of the evidence: its part, its name in the part, and its indices in the array of that name."""
+    """A column of the evidence, such as the probability of one label.
+
+    A cell names a part of the evidence, the array in this part, and the indices of the column in this array.
+    """
 
     part: Literal["probabilities", "groups", "joint", "references", "costs"]
     name: Any  # an attribute (a tuple for several together), an earlier model or a cost
@@ -132,9 +135,9 @@ class Features:
     def check_row(
         self,
     ) -> Iterator[tuple[Literal["probability", "sum", "value", "number"], tuple[Cell, ...], Vector]]:
-        """Yield the conditions that a row must satisfy: what is checked, the cells, and the condition.
+        """Yield the conditions that a row must satisfy, as tuples (what is checked, cells, condition).
 
-        A "probability" has one entry for each cell, a "sum" one entry for all cells together.
+        The condition of a "sum" has one entry; other conditions have one entry for each cell.
         """
         for cells in self.distributions:
             given = join(self.given[cell] for cell in cells)
@@ -195,7 +198,7 @@ class Features:
                 yield tuple(Cell("references", name, (k,)) for k in answers)
 
     def _split_event(self, event: Conditions) -> tuple[dict[str, Value], dict[str, Value], Value | None]:
-        """Split an event into the values of known groups, the values of unknown groups, and the label."""
+        """Split an event into values of known groups, values of unknown groups, and the label or None."""
         conditions = dict(event)
         label = conditions.pop(LABEL, None)
         known = {n: v for n, v in conditions.items() if self.feature_map.attributes[n].known}
@@ -252,9 +255,10 @@ class Features:
         otherwise: CalibrationMap,
         maps: Sequence[tuple[Vector, CalibrationMap]] = (),
     ) -> None:
-        """Calibrate cells that together are a distribution.
+        """Calibrate cells whose probabilities sum to one.
 
-        The map is that of the first condition in `maps` that is true, or `otherwise`.
+        `maps` are pairs (condition on the row, calibration map). The first map whose condition is true is
+        used, or `otherwise` if none is.
         """
         given = join(self._clean[cell] for cell in cells)
         logs = apply("log", apply("max", given, otherwise.floor)).named("log")
@@ -303,10 +307,11 @@ def compute_probabilities(policy: Policy, features: Features, valid: Vector | No
 
 
 def normalize(scores: Vector, *, exclusive: bool) -> tuple[Vector, Vector]:
-    """Return the probabilities of actions with these scores, and the log of the sum of their exponentials.
+    """Return the probabilities of actions with these scores, and the logarithm of their normalizing constant.
 
     Probabilities are a softmax of the scores or, if decisions are sets (`exclusive` is False), a sigmoid for
-    each label, and then the second result is the sum of log(1 + exp(score))."""
+    each label; the constant is then the product of 1 + exp(score).
+    """
     if exclusive:
         peak = scores.greatest().named("peak")
         below = scores - peak

@@ -152,7 +152,10 @@ def _check_key(key: str | None, key_parameter: str | None, id_column: str | None
 def _draw_decisions(
     policy: Policy, chances: Vector, ids: Vector, prefix: Vector, language: Dialect
 ) -> Vector:
-    """Return the decisions by id as a vector; for sets, one truth value for each label."""
+    """Return the decisions, drawn by a hash of `prefix` and the id, as a vector.
+
+    If decisions are sets, the vector has one truth value for each label.
+    """
     text = apply(language.cast("{}", language.text), ids)
     message = apply("{} || {}", prefix, text).named("message")
     exclusive, n_actions = policy.action_space.exclusive, len(policy.actions)

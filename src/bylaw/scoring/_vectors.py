@@ -22,13 +22,11 @@ class Vector:
     ----------
     operator : str
         "read" (columns of the table, whose keys are in `detail`), "constant" (the values in `detail`), "step"
-        (a
-        named intermediate result, see `named`), "take" (the entries whose indices are in `detail`), "join"
-        (the
-        entries of all arguments), "linear" (see `linear`), "case" (see `case`), "in" (true if the argument is
-        one of the values in `detail`), "greatest", "least" or "all" (over the entries), or an operation on
-        each entry: "+", "-", "*", "/", "<", "<=", "=", "between", "and", "max", "min", "abs", "exp", "log",
-        or a template such as "SHA2({}, 256)".
+        (a named intermediate result, see `named`), "take" (the entries whose indices are in `detail`), "join"
+        (the entries of all arguments), "linear" (see `linear`), "case" (see `case`), "in" (true if the
+        argument is one of the values in `detail`), "greatest", "least" or "all" (over the entries), or an
+        operation on each entry: "+", "-", "*", "/", "<", "<=", "=", "between", "and", "max", "min", "abs",
+        "exp", "log", or a template such as "SHA2({}, 256)".
     arguments : tuple of Vector
         The vectors that the operator is applied to.
     width : int
