@@ -1,4 +1,4 @@
-"""Sums over the rows of a table, computed by the database: only sums leave it."""
+"""Sums over the rows of a table, computed inside the database, which returns only the sums."""
 
 from __future__ import annotations
 
@@ -57,7 +57,10 @@ Watch = Callable[[], AbstractContextManager[None]]  # around each statement that
 
 @dataclass(frozen=True, eq=False)
 class Sheet:
-    """Rows as columns that cells share: the number of the cell, a weight, and D columns."""
+    """Columns that a database computes for each row: its cell, its weight, and D columns.
+
+    A cell is a combination of known groups. The features of the rules are these columns in single cells.
+    """
 
     form: LinearForm
     layout: Layout
@@ -68,7 +71,7 @@ class Sheet:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(C, D, A)."""
+        """The numbers of cells, columns and actions (C, D, A)."""
         return len(self.layout.cells), self.columns.width, self.form.base.shape[1]
 
     def weigh(self, vector: Vector, power: int = 1) -> Vector:
@@ -78,37 +81,37 @@ class Sheet:
         return vector
 
     def choose(self, by_cell: list[Vector]) -> Vector:
-        """Return one of the vectors, by the cell of the row."""
+        """Return the vector of each row's cell, from one vector per cell."""
         choices = [(apply("=", self.cell, constant(c)), part) for c, part in enumerate(by_cell[:-1])]
         return case(*choices, otherwise=by_cell[-1])
 
     def compute_scores(self, matrix: Floats) -> Vector:
-        """Return the score of each action, features' matrix, of a matrix (F, A)."""
+        """Return each row's scores of the actions, features' matrix, for a matrix (F, A)."""
         return self.choose([linear(self.columns, part) for part in self.layout.spread_matrix(matrix)])
 
     def spread(self, places: Support, distribution: Vector) -> Vector:
-        """Return column times distribution at each place."""
+        """Return, for each pair (column, action), the column times the probability of the action."""
         return self.columns.take(places.features) * distribution.take(places.actions)
 
     def gather(self, sums: Floats, places: Support) -> Floats:
-        """Return moments (F, A), of sums (C, q) at some places; they are zero elsewhere."""
+        """Return moments (F, A) from the sums (C, q) of q pairs (column, action); other moments are zero."""
         found = np.zeros(self.shape)
         found[:, places.features, places.actions] = sums
         return self.layout.gather(found)
 
     def localize(self, places: NDArray[Any]) -> Support:
-        """Return the places (column, action), in any cell, of places (feature, action)."""
+        """Return the pairs (column, action), in any cell, of flat positions in a matrix (feature, action)."""
         features, actions = np.divmod(np.unique(places), self.form.base.shape[1])
         return Support(*self.layout.localize(features, actions)[:2])
 
     @property
     def rule_places(self) -> Support:
-        """The places that rules touch."""
+        """The pairs (column, action) with a coefficient in some rule."""
         return self.localize(self.form.couplings.indices)
 
 
 class Sum(NamedTuple):
-    """A vector to sum over all rows of each cell, or over the rows that meet a condition."""
+    """A vector to sum over the rows of each cell, or over those rows that satisfy a condition."""
 
     vector: Vector
     only: Vector | None = None
@@ -120,7 +123,7 @@ Plan = tuple[list[Sum], Callable[..., Any]]
 
 @singledispatch
 def plan_pass(wanted: Any, sheet: Sheet) -> Plan:
-    """Return the sums that a pass needs from a database, and a function that makes its result of them."""
+    """Return the sums that a pass needs from a database, and a function that makes its result from them."""
     if wanted is sum_features:
         return [Sum(sheet.weigh(sheet.columns))], lambda sums: sheet.layout.gather(sums[:, :, None])[:, 0]
     raise OptionError(
@@ -152,8 +155,10 @@ def _(wanted: TallyPass, sheet: Sheet) -> Plan:
 
 
 def _plan_curvature(support: Support, chances: Vector, sheet: Sheet, *, exclusive: bool) -> Plan:
-    """Return a plan of the sums of phi_k phi_l (1{a = b} pi_a - pi_a pi_b), (C, q, q); for sets, of
-    phi_k phi_l 1{a = b} pi_a (1 - pi_a)."""
+    """Return a plan for the sums of phi_k phi_l (1{a = b} pi_a - pi_a pi_b), (C, q, q).
+
+    For decisions that are sets, they are sums of phi_k phi_l 1{a = b} pi_a (1 - pi_a).
+    """
     columns, actions = support.features, support.actions
     low, high = np.tril_indices(len(actions))
     same = actions[low] == actions[high]
@@ -181,8 +186,10 @@ def _plan_curvature(support: Support, chances: Vector, sheet: Sheet, *, exclusiv
 def _multiply_pairs(
     sheet: Sheet, support: Support, chances: Vector, one: NDArray[np.intp], other: NDArray[np.intp]
 ) -> tuple[Vector, NDArray[np.intp]]:
-    """Return the products of phi_k pi_a at pairs of places, and the product of each pair: pairs that differ
-    only in the order of k and l, or of a and b, have the same one."""
+    """Return the distinct products (phi_k pi_a)(phi_l pi_b), and the position of each pair's product in them.
+
+    Pairs that differ only in the order of k and l, or of a and b, share a product.
+    """
     keys = [np.sort([found[one], found[other]], axis=0) for found in (support.features, support.actions)]
     _, first, places = np.unique(np.vstack(keys), axis=1, return_index=True, return_inverse=True)
     parts = sheet.spread(support, chances).named("part")
@@ -230,7 +237,10 @@ def _(wanted: NormPass, sheet: Sheet) -> Plan:
 
 
 def _compute_squares(form: LinearForm, sheet: Sheet) -> Vector:
-    """Return |B phi|^2 - 2 b'B phi of each action; without the latter for sets, whose bounds count apart."""
+    """Return |B phi|^2 - 2 b'B phi of each action.
+
+    For decisions that are sets, return |B phi|^2, since their bounds are added separately.
+    """
     n_cells, n_columns, n_actions = sheet.shape
     by_place, embedding = form.couplings.tocsc(), sheet.layout.embedding.tocsc()
     by_cell = []
@@ -285,8 +295,10 @@ def _(wanted: ExcessPass, sheet: Sheet) -> Plan:
 def select_columns(
     database: Database, columns: Columns, form: LinearForm, layout: Layout, evidence: Evidence
 ) -> tuple[str, Sheet]:
-    """Return a SELECT of the cell, the weight and the columns of all rows that have a weight; and the sheet
-    that these make."""
+    """Return a SELECT statement with the columns of each row that has positive weight, and their `Sheet`.
+
+    The statement returns the cell, the weight and the other columns.
+    """
     features = Features(replace(form.feature_map, features=layout.columns), columns)
     weighted = columns.weights is not None
     cell = constant(0)
@@ -313,7 +325,7 @@ def select_columns(
 
 @dataclass(frozen=True, eq=False)
 class SummedRows:
-    """Rows of a table, or of a sample of them in a temporary table: `UnseenRows`."""
+    """Rows of a database table, or of a sample in a temporary table; an implementation of `UnseenRows`."""
 
     database: Database
     select: str  # of the cell, the weight and the columns of each row
@@ -327,7 +339,7 @@ class SummedRows:
 
     @property
     def layout(self) -> Layout | None:
-        """How features are made of columns; None where all rows are one cell, whose columns they are."""
+        """The layout of features as columns in cells; None if there is only one cell."""
         return self.sheet.layout if self.sheet.layout.cells.names else None
 
     @property
@@ -338,7 +350,7 @@ class SummedRows:
         raise OptionError(f"rules as observed need the rows themselves: {PULL}")
 
     def total(self, *passes: Pass) -> list[Any]:
-        """Return the sums of passes; the last tally is kept, as its rates are asked for once more."""
+        """Return the sums of passes; the last tally is cached, since its rates are needed once more."""
         wanted: Pass | None = passes[0] if len(passes) == 1 else None
         if not isinstance(wanted, TallyPass):
             return self._ask(passes)
@@ -394,9 +406,9 @@ class SummedRows:
 
     @contextmanager
     def sampling(self) -> Iterator[Callable[[int], SummedRows]]:
-        """Give a function that samples about so many rows into a temporary table.
+        """Return a context with a function that samples about `rows` rows into a temporary table.
 
-        The first table is large, and filled by a pass over all rows; the others are samples of it.
+        The first table is large and needs a pass over all rows. Further samples are drawn from it.
         """
         made: dict[float, SummedRows] = {}
 
@@ -417,7 +429,7 @@ class SummedRows:
                 sample.database.run_inside(f"DROP TABLE {sample.table}")
 
     def _store(self, share: float) -> SummedRows:
-        """Store a share of the rows in a temporary table."""
+        """Store a random share of the rows in a temporary table."""
         name = f"bylaw_sample_{uuid.uuid4().hex[:12]}"
         rows = self.database.thin(self.select, share) if share < 1 else self.select
         self.database.run_inside(f"CREATE TEMPORARY TABLE {name} AS {rows}")

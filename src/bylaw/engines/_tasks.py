@@ -1,4 +1,4 @@
-"""Tasks on the Arrow batches of a partition: sums of passes, a sample of its rows, and a survey of them."""
+"""Tasks on the Arrow batches of a partition: sum passes over its rows, sample them, and survey them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SPARE = 4  # times more than its share, as partitions differ
 
 @dataclass(frozen=True)
 class BatchReader:
-    """A reader that makes evidence of a batch, by the roles of its columns."""
+    """A reader that converts a batch to evidence by the roles of its columns."""
 
     columns: Columns
     values: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)  # of known groups, on all rows
@@ -38,11 +38,14 @@ class BatchReader:
         return bool(self.columns.label or self.columns.true_groups)
 
     def read(self, batch: Any) -> Evidence:
-        """Return the rows of a batch; groups have the values of all rows."""
+        """Return the rows of a batch as evidence; groups have the values that occur on all rows."""
         return self._admit(self.columns.evidence(batch))
 
     def observe(self, evidence: Evidence) -> ObservedRows:
-        """Return rows of this reader as observed; raise if labels or groups of some of them are missing."""
+        """Return evidence with observed labels and groups in place of predictions.
+
+        Raise an `EvidenceError` if labels or groups are missing on some rows.
+        """
         rows = observe(evidence)
         missing = sorted(rows.seen) or sorted({*evidence.true_groups} - rows.observed)
         if missing or (evidence.labels is not None and "label" not in rows.observed):
@@ -71,11 +74,10 @@ def sum_rows(
     seen_layout: Layout | None,
     passes: tuple[Pass, ...],
 ) -> tuple[int, list[Any] | None]:
-    """Return the number of rows of a partition and the sums of passes over them, None if it has none.
+    """Return the number of rows of a partition, and the sums of passes over them, None if it has no rows.
 
-    `layout` is that of the form's features in cells, and `seen_layout` that of the form that is compiled on
-    observed columns.
-    """
+    `layout` is the layout of the features in cells, and `seen_layout` the same for the problem on observed
+    columns."""
     n_rows, parts = 0, []
     for batch in batches:
         n_rows += len(batch)
@@ -91,15 +93,15 @@ def sum_rows(
 
 
 def add_all(one: list[Any], other: list[Any]) -> list[Any]:
-    """Add sums of several passes over different rows."""
+    """Add the sums of several passes over different rows."""
     return list(map(add, one, other))
 
 
 @dataclass(frozen=True)
 class RowSample:
-    """Rows whose random number is below a threshold, so that all rows are equally likely to be among them.
+    """A random sample: the rows whose random number is below a threshold.
 
-    Samples of different rows add up.
+    All rows are equally likely to be in it. Samples of different rows can be added.
     """
 
     rows: Any  # an Arrow table
@@ -116,7 +118,7 @@ class RowSample:
         return RowSample(rows, numbers, threshold, most).cut()
 
     def cut(self) -> RowSample:
-        """Return the rows below the threshold, which is lowered if there are more than may be kept."""
+        """Return the rows below the threshold, after lowering it if there are more than `most`."""
         numbers, threshold = self.numbers, self.threshold
         if (numbers < threshold).sum() > self.most:
             threshold = float(np.partition(numbers, self.most)[self.most])
@@ -126,7 +128,7 @@ class RowSample:
 
 @dataclass
 class Sampler:
-    """A random sample of rows; for each partition, `start` makes a sampler of its own."""
+    """A random sampler of rows; `start` returns a sampler of one partition."""
 
     seed: int
     share: int  # rows of a partition's sample, at most
@@ -137,7 +139,7 @@ class Sampler:
 
     @classmethod
     def of(cls, most: int, n_rows: int | None, n_partitions: int, seed: int) -> Sampler:
-        """Return a sampler of at most so many rows from partitions that may differ in size."""
+        """Return a sampler of at most `most` rows from partitions that may differ in size."""
         share = min(max(_SPARE * most // max(n_partitions, 1), _LEAST_SHARE), most)
         return cls(seed, share, most, min(_SPARE * most / n_rows, 1.0) if n_rows else 1.0)
 
@@ -146,7 +148,7 @@ class Sampler:
         return replace(self, rng=np.random.default_rng([self.seed, partition]), kept=[])
 
     def take(self, batch: Any, weights: Floats | None = None) -> None:
-        """Sample some rows of a batch, among those that have a weight."""
+        """Add a random sample of a batch, without rows of weight zero."""
         import pyarrow
 
         assert self.rng is not None
@@ -160,12 +162,12 @@ class Sampler:
             self.threshold = self.kept[0].threshold
 
     def finish(self) -> RowSample | None:
-        """Return the sample of the partition, None if it has no rows."""
+        """Return the sample of the partition; None if it has no rows."""
         return replace(reduce(add, self.kept), most=self.most) if self.kept else None
 
 
 def sample_rows(partition: int, batches: Iterator[Any], *, plan: Sampler) -> RowSample | None:
-    """Sample rows of a partition."""
+    """Return a random sample of the rows of a partition."""
     sampler = plan.start(partition)
     for batch in batches:
         if len(batch):
@@ -175,7 +177,7 @@ def sample_rows(partition: int, batches: Iterator[Any], *, plan: Sampler) -> Row
 
 @dataclass(frozen=True)
 class Survey(Sums):
-    """The number of rows, the values of groups, how often events occur, and a sample; surveys add up."""
+    """The number of rows, the frequencies of events, and a sample; surveys of different rows can be added."""
 
     n_rows: int
     n_weighted: int  # rows that have a weight
@@ -187,7 +189,7 @@ class Survey(Sums):
 def survey_rows(
     partition: int, batches: Iterator[Any], *, reader: BatchReader, attributes: list[str], plan: Sampler
 ) -> Survey | None:
-    """Return a survey of the rows of a partition, by the attributes that rules refer to."""
+    """Return a survey of the rows of a partition, for the attributes that rules refer to."""
     sampler, parts, n_rows = plan.start(partition), list[Survey](), 0
     for batch in batches:
         if not len(batch):

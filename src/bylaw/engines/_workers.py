@@ -1,4 +1,4 @@
-"""Results that come back from workers, with the errors that tasks raised and the rows that they read."""
+"""Results from workers, with errors that tasks raised and checksums of the rows that they read."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Outcome(NamedTuple):
 
 
 def run_on_worker(task: Task, partition: int, batches: Iterable[Any]) -> Outcome:
-    """Run a task, and return an error of ours as a value.
+    """Run a task, and return an error of bylaw as a value.
 
-    Clusters wrap what is raised on a worker into errors of their own, or try again in vain.
+    Clusters wrap errors that are raised on a worker in errors of their own, or retry in vain.
     """
     rows, sums = 0, dict[str, float]()
 
@@ -49,8 +49,10 @@ def run_on_worker(task: Task, partition: int, batches: Iterable[Any]) -> Outcome
 
 
 def sum_column(column: pyarrow.Array) -> float:
-    """Return a sum over the values of a column that changes when they do, whatever their order: of numbers x,
-    of x + x^2, and of texts, the same of their bytes."""
+    """Return a checksum of a column that does not depend on the order of its values.
+
+    It is the sum of x + x^2 over numbers x, or over the bytes of texts.
+    """
     numbers: Any = column.dictionary_decode() if isinstance(column, pyarrow.DictionaryArray) else column
     try:
         if pyarrow.types.is_decimal(numbers.type) or pyarrow.types.is_primitive(numbers.type):
@@ -66,10 +68,10 @@ def sum_column(column: pyarrow.Array) -> float:
 
 
 def receive(outcomes: Iterable[Outcome], counts: dict[Any, float], remedy: str) -> Iterator[Any]:
-    """Yield the results; raise the first error, or one if rows are not those of earlier walks.
+    """Yield the results of tasks; raise an error of a task, or an error if rows have changed.
 
-    `counts` has the number of rows of each partition and the sums of its columns. The first walk fills it.
-    """
+    `counts` has the number of rows of each partition and the checksums of its columns; the first pass fills
+    it."""
     for outcome in outcomes:
         if outcome.error is not None:
             raise outcome.error

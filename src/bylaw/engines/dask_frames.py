@@ -1,4 +1,4 @@
-"""Dask DataFrames: tasks run where the partitions are, on the workers of a cluster or in threads."""
+"""Dask DataFrames, whose partitions are processed on the workers of a cluster or in threads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _REMEDY = "Persist the frame first, or write it to Parquet and scan that"
 
 
 def open_source(source: Any, columns: Columns, table: str | None) -> Engine:
-    """Return the engine of a Dask DataFrame of pandas partitions."""
+    """Return the engine of a Dask DataFrame with pandas partitions."""
     if not isinstance(getattr(source, "_meta", None), pandas.DataFrame):
         raise OptionError(
             f"of Dask, scan() takes a DataFrame whose partitions are of pandas, not {type(source).__name__}"
@@ -33,9 +33,9 @@ def open_source(source: Any, columns: Columns, table: str | None) -> Engine:
 
 @dataclass(frozen=True)
 class DaskFrame(Engine):
-    """The partitions of a frame.
+    """The partitions of a Dask DataFrame.
 
-    They are computed anew in each walk, unless the caller keeps them in the memory of workers (`persist`).
+    They are computed anew in each walk over the rows, unless the caller keeps them in memory (`persist`).
     """
 
     frame: Any
@@ -53,7 +53,7 @@ class DaskFrame(Engine):
         return self.frame.npartitions
 
     def run(self, task: Task, columns: Sequence[str]) -> Iterator[Any]:
-        """Run a task on the workers; Dask replaces a worker that dies, and reads its partitions again."""
+        """Run a task on the workers; if a worker dies, Dask replaces it and reads its partitions again."""
         # A node of its own in the graph, so that a task goes to each worker once, and as it is.
         shared = delayed(task, traverse=False, pure=False)
         run = delayed(_run, pure=False)
@@ -65,14 +65,14 @@ class DaskFrame(Engine):
             outcomes.close()  # now, and not at garbage collection: the remaining tasks need not be computed
 
     def map(self, rows: RowMap) -> Any:
-        """Return a Dask DataFrame with the same partitions and index."""
+        """Return a Dask DataFrame with the new columns, and the same partitions and index."""
         chosen = self.frame[rows.reads]
         meta = _map_part(chosen._meta, rows)
         return chosen.map_partitions(_map_part, rows, meta=meta, align_dataframes=False)
 
 
 def _compute(tasks: list[Any]) -> Generator[Outcome, None, None]:
-    """Compute tasks on the cluster that Dask would compute on, or else some at a time in this process."""
+    """Compute tasks on the default Dask cluster; without one, compute a few at a time in this process."""
     client = getattr(get_scheduler(), "__self__", None)
     if not hasattr(client, "compute"):
         for first in range(0, len(tasks), _TOGETHER):

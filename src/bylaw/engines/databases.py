@@ -1,7 +1,7 @@
-"""Tables of databases: rows stay inside, and only sums of them leave.
+"""Tables in databases: the rows stay there, and only sums over them are returned.
 
-The first pass asks in SQL whether the rows can be used, which values groups have, and how often events occur.
-"""
+A first pass checks in SQL that the rows are valid, and finds the values of groups and the frequencies of
+events."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _FILL_IN = "fill in what is missing; if these are logits, apply softmax first"
 
 @dataclass(frozen=True)
 class DatabaseScan(Scan):
-    """Rows in a table of a database, which returns only sums of them. Made by `scan`."""
+    """Rows in a table of a database, which returns only sums over them. Made by `scan`."""
 
     engine: Database
 
@@ -47,13 +47,16 @@ class DatabaseScan(Scan):
 
     @contextmanager
     def count_pass(self, n_rows: int | None = None) -> Iterator[None]:
-        """Count the statement in this context as a pass over all rows."""
+        """Return a context whose statement counts as a pass over all rows."""
         self.starts.append(time.monotonic())
         yield
         self.report(n_rows or 0, n_rows)
 
     def survey(self, problem: Problem) -> SurveyedTable:  # type: ignore[override]
-        """Return the rows with what a problem needs to know of them, by one pass over them."""
+        """Return the rows with the values of groups and the frequencies that a problem needs.
+
+        This takes one pass, which also checks the rows.
+        """
         columns = self.columns.restrict(problem.attributes, problem.references, problem.arrays)
         if columns.label or columns.true_groups:
             raise OptionError(
@@ -76,7 +79,7 @@ class DatabaseScan(Scan):
 
 @dataclass(frozen=True)
 class SurveyedTable:
-    """Rows in a database, with what it takes to compile a problem."""
+    """Rows in a database, with the values of groups and the frequencies that compiling a problem needs."""
 
     scan: DatabaseScan
     columns: Columns
@@ -86,12 +89,12 @@ class SurveyedTable:
     observed: None = None
 
     def describe(self) -> str:
-        """Return where the rows are, for the policy's card."""
+        """Return a description of the source of the rows, for the policy's card."""
         engine = self.scan.engine
         return f"{engine} in {engine.dialect.title}, by sums: its rows have no fingerprint"
 
     def make_dual(self, form: LinearForm) -> Dual:
-        """Return the dual of all rows, none of which is in memory."""
+        """Return the dual problem over all rows, which stay in the database."""
         evidence, n_rows, engine = self.evidence, self.n_rows, self.scan.engine
         assert evidence.margins is not None
         cells = Cells.find(form.feature_map, evidence, min(n_rows, _MOST_SUMMED_CELLS * CELL_ROWS))
@@ -104,7 +107,7 @@ class SurveyedTable:
 
 
 def survey_table(database: Database, columns: Columns, problem: Problem) -> tuple[int, Evidence]:
-    """Return the number of rows that have a weight, and evidence without rows that has their frequencies."""
+    """Return the number of rows with positive weight, and evidence without rows but with frequencies."""
     described = describe_columns(columns, {})
     space = problem.action_space(described.classes, described.options)
     known = list(described.known_groups)
@@ -177,7 +180,7 @@ def survey_table(database: Database, columns: Columns, problem: Problem) -> tupl
 
 
 def _list_checks(features: Features, described: Evidence, weight: Vector) -> Iterator[tuple[Vector, str]]:
-    """Yield numbers that are one on rows that cannot be used and zero on others, and what is wrong."""
+    """Yield vectors that are one on invalid rows and zero on others, each with the text of an error."""
     columns = features.columns
     for kind, cells, condition in features.check_row():
         names = [repr(get_column(columns, *cell)) for cell in cells]
@@ -211,8 +214,10 @@ def _list_checks(features: Features, described: Evidence, weight: Vector) -> Ite
 def _list_distances(
     columns: Columns, described: Evidence, places: Mapping[Key, int], chances: Vector
 ) -> Iterator[tuple[Vector, str]]:
-    """Yield distances of joint probabilities to the probabilities beside them, and what is wrong if they are
-    large."""
+    """Yield distances between joint probabilities and the separate ones, each with the text of an error.
+
+    The error is raised if the mean distance is large.
+    """
     for name in columns.joint:
         values, classes = described.groups[name].values, described.classes
         sides = {
@@ -233,7 +238,7 @@ def _list_distances(
 
 
 def describe_columns(columns: Columns, values: Mapping[str, tuple[Any, ...]], **more: Any) -> Evidence:
-    """Return evidence without rows that has these columns, with these values of known groups."""
+    """Return evidence with zero rows that has these columns; `values` are those of known groups."""
     groups: dict[Any, Group] = {}
     for name, roles in columns.groups.items():
         if isinstance(roles, str):

@@ -1,4 +1,4 @@
-"""Tables, views and files that DuckDB reads, by the connection or the relation of the caller."""
+"""Tables, views and files in DuckDB, read by a connection or a relation of the caller."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ _TRANSACTION = "SELECT txid_current()"  # its number
 
 
 def open_source(source: Any, columns: Columns, table: str | None) -> DuckTable:
-    """Return the engine of a relation; or of a connection and a table, a view, or a call such as
-    read_parquet('...')."""
+    """Return the engine of a DuckDB relation, or of a connection and a table.
+
+    The table may be a view, or a call such as read_parquet('...').
+    """
     if isinstance(source, duckdb.DuckDBPyRelation):
         if table is not None:
             raise OptionError("table= names a table of a connection; a DuckDB relation needs none")
@@ -35,7 +37,7 @@ def open_source(source: Any, columns: Columns, table: str | None) -> DuckTable:
 
 @dataclass(frozen=True)
 class DuckTable(Database):
-    """A table that a connection reads; or a relation, which statements see as a temporary view."""
+    """A table that a connection reads, or a relation, which statements use as a temporary view."""
 
     rows: Any = field(kw_only=True)  # a relation
 
@@ -81,7 +83,7 @@ class DuckTable(Database):
         )
 
     def check(self) -> None:
-        """Compare the rows that are pulled with those of the first walk."""
+        """Raise an `EvidenceError` if the checksum of the rows has changed since the first walk."""
         if self.states:
             self.check_same(self.states[0])
         else:

@@ -1,9 +1,8 @@
-"""Files larger than memory: Parquet, Arrow and CSV, one or many, by pyarrow.
+"""Files larger than memory, Parquet, Arrow and CSV, read with pyarrow.
 
-Parquet files are cut into partitions of whole row groups, any other file is one. Large files are read in
-several processes, by joblib, which need no guard in scripts as they start without the main module. Other
-files are read in this process.
-"""
+Parquet files are divided into partitions of whole row groups; any other file is one partition. Large files
+are read in several processes by joblib, which need no `if __name__ == "__main__"` in scripts. Other files are
+read in this process."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ _LARGE = 2**28  # bytes: it takes longer to read their rows than to start proces
 
 
 def open_source(source: Any, columns: Columns, table: str | None) -> Engine:
-    """Return the engine of a path, a folder, a pattern, or a pyarrow dataset."""
+    """Return the engine of a path, a folder, a pattern with stars, or a pyarrow dataset."""
     if isinstance(source, pyarrow.dataset.Dataset):
         paths = [Path(path) for path in getattr(source, "files", ())]
         if not paths:
@@ -57,7 +56,7 @@ class TableFiles(Engine):
 
     @classmethod
     def find(cls, paths: Sequence[Path], columns: Columns, title: str) -> TableFiles:
-        """Return the engine of files that are read by the roles of their columns."""
+        """Return the engine of files whose columns are read by their roles."""
         ids = [] if columns.id is None else [columns.id]
         values = columns.list_values()
         if detect_format(paths[0]) == "csv":  # all texts of a group together show what they are: see settle
@@ -72,7 +71,7 @@ class TableFiles(Engine):
 
     @classmethod
     def of(cls, files: Sequence[TableFile], title: str) -> TableFiles:
-        """Return the engine of single files in their present state."""
+        """Return the engine of single files, which must not change afterwards."""
         return cls(title, tuple(files), tuple(look_at(file.path) for file in files))
 
     def __str__(self) -> str:
@@ -93,7 +92,7 @@ class TableFiles(Engine):
 
     @cached_property
     def partitions(self) -> list[tuple[TableFile, int | None]]:
-        """Parts of about a million rows, with their number of rows if it is known."""
+        """The partitions, of about a million rows each, with their numbers of rows or None."""
         return [partition for file in self.files for partition in _cut(file)]
 
     def check(self) -> None:
@@ -122,12 +121,12 @@ class TableFiles(Engine):
 
     @property
     def is_large(self) -> bool:
-        """Whether it pays to read the files in several processes."""
+        """Whether the files are so large that several processes read them faster."""
         large = sum(state.size for state in self.states) >= _LARGE
         return large and min(self.n_partitions, count_processes()) > 1
 
     def run(self, task: Task, columns: Sequence[str]) -> Iterator[Any]:
-        """Run a task on one partition after the other, in several processes if that pays."""
+        """Run a task on one partition after the other, or in several processes if the files are large."""
         done = 0
         if self.is_large:
             import joblib
@@ -145,7 +144,7 @@ class TableFiles(Engine):
             yield self._run_on(task, columns, i)
 
     def _run_apart(self, task: Task, columns: Sequence[str], i: int) -> Any:
-        """Run a task on one partition, in a process that has one core."""
+        """Run a task on one partition, in a process that uses one core."""
         pyarrow.set_cpu_count(1)
         return self._run_on(task, columns, i)
 
@@ -162,7 +161,7 @@ class TableFiles(Engine):
 
 
 def count_processes() -> int:
-    """Return how many processes can work at once."""
+    """Return how many processes can run in parallel."""
     try:
         import joblib  # comes with the command line and with scikit-learn
     except ModuleNotFoundError:
@@ -171,7 +170,7 @@ def count_processes() -> int:
 
 
 def _cut(file: TableFile) -> Iterator[tuple[TableFile, int | None]]:
-    """Yield parts of about a million rows, with their number of rows if it is known."""
+    """Yield partitions of a file, of about a million rows each, with their numbers of rows or None."""
     if detect_format(file.path) != "parquet":
         yield file, None
         return

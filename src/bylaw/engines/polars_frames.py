@@ -1,4 +1,4 @@
-"""Polars LazyFrames: the query runs in Polars' streaming engine, and its rows are read in batches."""
+"""Polars LazyFrames, whose query runs in Polars' streaming engine and returns rows in batches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _REMEDY = "Write the rows to Parquet and scan that"
 
 
 def open_source(source: Any, columns: Columns, table: str | None) -> Engine:
-    """Return the engine of a LazyFrame."""
+    """Return the engine of a Polars LazyFrame."""
     if not isinstance(source, polars.LazyFrame):
         raise OptionError(
             f"of Polars, scan() takes a LazyFrame, not {type(source).__name__}; rows in memory are passed as "
@@ -34,9 +34,9 @@ def open_source(source: Any, columns: Columns, table: str | None) -> Engine:
 
 @dataclass(frozen=True)
 class PolarsFrame(Engine):
-    """The rows of a query in their order, about a million per partition.
+    """The rows of a Polars query in their order, with about a million per partition.
 
-    The query runs anew in each walk, and once more to count its rows.
+    The query runs anew in each pass, and once more to count its rows.
     """
 
     frame: polars.LazyFrame
@@ -78,7 +78,7 @@ class PolarsFrame(Engine):
             raise EvidenceError(f"the query had {self.n_rows:,} rows at first, and now has more. {_REMEDY}")
 
     def map(self, rows: RowMap) -> polars.LazyFrame:
-        """Return a LazyFrame, which streams if it is collected or written by the streaming engine."""
+        """Return a LazyFrame with the new columns, which can be collected by the streaming engine."""
 
         def answer(frame: polars.DataFrame) -> polars.DataFrame:
             schema = rows.make_schema(frame.clear().to_arrow().schema)

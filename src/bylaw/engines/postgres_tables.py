@@ -1,4 +1,4 @@
-"""Tables and views of PostgreSQL, by the psycopg connection of the caller."""
+"""Tables and views in PostgreSQL, read by a psycopg connection of the caller."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def open_source(source: Any, columns: Columns, table: str | None) -> PostgresTab
 
 @dataclass(frozen=True)
 class PostgresTable(Database):
-    """A table or view. All statements of a solve are in one transaction, each in a savepoint."""
+    """A table or view, read in one transaction, with a savepoint for each statement."""
 
     dialect = DIALECTS["postgres"]
 
@@ -74,7 +74,10 @@ class PostgresTable(Database):
             self.connection.rollback()
 
     def sum_up(self) -> Any:
-        """Return a checksum within a transaction of the caller in which each statement sees the rows anew."""
+        """Return a checksum of the rows, or None if all statements see the same rows anyway.
+
+        They do not in a transaction of the caller with the isolation level READ COMMITTED.
+        """
         if self.ask("SELECT current_setting('transaction_isolation')") != [("read committed",)]:
             return None
         hashed = f"SUM(hashtextextended(ROW({self.list_columns(self.columns.names)})::text, 0)::numeric)"

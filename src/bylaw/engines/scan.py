@@ -1,4 +1,4 @@
-"""Rows that live elsewhere, in place of evidence: `scan` names them and what their columns hold."""
+"""Scans, which take the place of evidence if rows are not in memory, and how they are read."""
 
 from __future__ import annotations
 
@@ -54,22 +54,23 @@ def scan(
     pull: bool = False,
     progress: Watcher | None = None,
 ) -> Scan:
-    """Return rows that need not fit in memory, to be passed wherever `Evidence` goes.
+    """Return rows that need not fit in memory, to use in place of `Evidence`.
 
-    Nothing is read before the rows are used, and only sums of them are: where they live on a cluster or in a
-    database, the sums are computed there.
+    No rows are read before they are used, and memory holds only sums over them and a sample. On a cluster or
+    in a database, the sums are computed there.
 
     Parameters
     ----------
     source : path, pyarrow dataset, polars LazyFrame, Dask or Spark DataFrame, or a database connection
         a path is a file, a folder, or a pattern with stars: Parquet, Arrow or CSV (also .csv.gz).
     columns : Columns
-        the roles of the columns. With `label` or `true_groups`, rules hold for observed rates.
+        the roles of the columns. With `label` or `true_groups`, rules must be satisfied by observed rates.
     table : str, optional
         the table or view of a database; with DuckDB also a call, such as
         ``read_parquet('scores/*.parquet')``.
     pull : bool
-        stream the rows of a database to this process, in batches, instead of summing them up inside it.
+        stream the rows of a database to this process, in batches, instead of summing them inside the
+        database.
     progress : callable, optional
         called with a `Progress` whenever a part of the rows was read.
 
@@ -80,7 +81,7 @@ def scan(
     Raises
     ------
     EvidenceError
-        if the source cannot be read, or lacks a column.
+        if the source cannot be read, or has no column of a given name.
 
     Examples
     --------
@@ -117,12 +118,12 @@ def scan(
 
 @dataclass(frozen=True)
 class Scan:
-    """Rows in partitions somewhere, and the roles of their columns. Made by `scan`.
+    """Rows in partitions that are not in memory, and the roles of their columns. Made by `scan`.
 
     Attributes
     ----------
     engine : Engine
-        of the place where the rows are.
+        reads the rows, or sums them where they are stored.
     columns : Columns
         the roles of their columns.
     """
@@ -135,15 +136,15 @@ class Scan:
 
     @property
     def passes(self) -> int:
-        """The number of walks over all rows so far."""
+        """The number of passes over all rows so far."""
         return len(self.starts)
 
     def hold_rows(self) -> AbstractContextManager[None]:
-        """Return a context in which all passes see the same rows, or one of them raises an error."""
+        """Return a context in which all passes see the same rows, or raise an error."""
         return contextlib.nullcontext()  # each walk checks it
 
     def walk(self, task: Task, columns: Sequence[str], count: Callable[[Any], int]) -> Iterator[Any]:
-        """Yield the results of a task on each partition, in their order; empty ones are left out.
+        """Yield the results of a task on each partition, in order, without empty results.
 
         `count` returns the number of rows of a result.
         """
@@ -158,7 +159,7 @@ class Scan:
         self.engine.check()
 
     def report(self, rows: int, n_rows: int | None = None) -> None:
-        """Report the progress of the present walk, if it is watched."""
+        """Call the function `progress`, if there is one, with the progress of the current pass."""
         if self.progress is not None:
             n_rows = self.engine.n_rows if n_rows is None else n_rows
             self.progress(Progress(self.passes, rows, n_rows, time.monotonic() - self.starts[-1]))
@@ -172,7 +173,10 @@ class Scan:
         return total
 
     def survey(self, problem: Problem) -> SurveyedRows:
-        """Return the rows with what a problem needs to know of all of them, and a sample; it is kept."""
+        """Return the rows with a sample, and with the values of groups and frequencies that a problem needs.
+
+        The result is cached.
+        """
         if problem in self.surveys:
             return replace(self.surveys[problem], begun=self.passes)
         begun = self.passes
@@ -207,15 +211,15 @@ class Scan:
         Parameters
         ----------
         n_rows : int
-            all rows, if there are fewer.
+            the size of the sample, or all rows if there are fewer.
         seed : int
         values : dict, optional
-            of known groups, as their texts in a file without types are read.
+            the values of known groups, to which texts in files without types are converted.
 
         Returns
         -------
         Evidence
-            with observed labels and groups, if the columns name them.
+            with observed labels and groups, if there are columns for them.
         """
         rows = self.sample_table(n_rows, seed)
         columns = {**self.columns.groups, **self.columns.true_groups}
@@ -225,7 +229,7 @@ class Scan:
         return BatchReader(self.columns).read(table)
 
     def sample_table(self, n_rows: int, seed: int = 0) -> Any:
-        """Return a sample like that of `sample` as an Arrow table; of CSV files, groups are text."""
+        """Return a sample like that of `sample` as an Arrow table; groups in CSV files remain text."""
         if check_whole(n_rows, "n_rows") < 1:
             raise OptionError(f"n_rows must be at least 1, not {n_rows}")
         plan = Sampler.of(n_rows, self.engine.n_rows, self.engine.n_partitions, seed)
@@ -233,12 +237,12 @@ class Scan:
         return self._add_up(task, self.columns.names, lambda part: len(part.rows)).rows
 
     def read(self, values: Mapping[str, Sequence[Value]] | None = None) -> Evidence:
-        """Return all rows in memory; raise if there are too many.
+        """Return all rows in memory.
 
         Parameters
         ----------
         values : dict, optional
-            as for `sample`.
+            the values of known groups, to which texts in files without types are converted.
 
         Returns
         -------
@@ -247,7 +251,7 @@ class Scan:
         Raises
         ------
         EvidenceError
-            if there are too many.
+            if there are too many rows.
         """
         most = count_most_values() // len(self.columns.names)
         too_many = (self.engine.n_rows or 0) >= most  # if that is known, nothing is read in vain
@@ -261,12 +265,12 @@ class Scan:
 
 
 def count_most_values() -> int:
-    """Return how many values of columns may be in memory at once, by what an audit of them takes."""
+    """Return how many values may be in memory at once, so that an audit of them fits in memory."""
     return int(min(MOST_VALUES, find_memory() / (MEMORY_FACTOR * VALUE_BYTES)))
 
 
 def find_memory() -> float:
-    """Return the bytes that this process may take: half of the machine's, and no more than its limits."""
+    """Return the bytes of memory to use: half of the machine's, within the limits of the process."""
     limits = [math.inf]
     with contextlib.suppress(AttributeError, ValueError, OSError):  # unknown to this system
         limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2)
@@ -283,7 +287,7 @@ def find_memory() -> float:
 
 @dataclass(frozen=True)
 class SurveyedRows:
-    """Rows elsewhere, with what it takes to compile a problem, and a sample of them in memory."""
+    """Rows that are not in memory, with a sample, and with the frequencies that compiling a problem needs."""
 
     scan: Scan
     reader: BatchReader
@@ -300,20 +304,20 @@ class SurveyedRows:
 
     @cached_property
     def observed(self) -> ObservedRows | None:
-        """The sample with observed labels and groups."""
+        """The sample with observed labels and groups, or None if there are no columns for them."""
         if self.observed_margins is None:
             return None
         return self.reader.observe(self.evidence).with_columns(margins=self.observed_margins)
 
     def make_dual(self, form: LinearForm) -> Dual:
-        """Return the dual of all rows, with the sample in memory."""
+        """Return the dual problem over all rows, with the sample in memory."""
         blocks = make_blocks(form, self.evidence)
         return Dual(form, blocks, 1.0, source=BoundRows(self, form, blocks[0].layout))
 
 
 @dataclass(frozen=True)
 class BoundRows:
-    """All rows with the features of a form: a `RowSource`."""
+    """All rows together with the features of a compiled problem; an implementation of `RowSource`."""
 
     rows: SurveyedRows
     form: LinearForm
@@ -338,7 +342,7 @@ class BoundRows:
         return replace(self, observed=form, seen_layout=layout)
 
     def total(self, *passes: Pass) -> list[Any]:
-        """Return the sums of passes; those of plain functions are kept, as they depend on the rows alone."""
+        """Return the sums of passes; sums of plain functions are cached, as they depend only on the rows."""
         if all(isinstance(one, FunctionType) and one in self.known for one in passes):
             return [self.known[one] for one in passes]
         reader = self.rows.reader
@@ -362,21 +366,21 @@ class BoundRows:
 
 
 def read_rows(rows: Any, values: Mapping[str, Sequence[Value]] | None = None) -> Evidence:
-    """Return rows in memory: evidence as it is, or scanned rows, if these are not too many.
+    """Return rows in memory: `Evidence` unchanged, or all rows of a `Scan` if there are not too many.
 
-    `values` are those of known groups, where files have no types.
+    `values` are the values of known groups, for files without types.
     """
     return rows.read(values) if isinstance(rows, Scan) else as_evidence(rows)
 
 
 def attach_observed(rows: Any, *, groups: Any = None, **observed: Any) -> Any:
-    """Return evidence with observed columns, or scanned rows, which have them in columns of their own.
+    """Return evidence with observed columns added; return a `Scan` unchanged, which names its own columns.
 
     Parameters
     ----------
     rows : Evidence or Scan
     groups : optional
-        true groups, as `solve`, `audit` and others call them.
+        true groups, which `solve`, `audit` and others call `groups`.
     **observed : optional
         other parameters of `Evidence.with_observed`.
     """

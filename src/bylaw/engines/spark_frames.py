@@ -1,4 +1,4 @@
-"""Spark DataFrames: tasks run in the Python workers of the executors; decisions are made by Spark's SQL.
+"""Spark DataFrames: executors run tasks in Python workers, and Spark SQL computes decisions.
 
 The workers need bylaw, NumPy, SciPy, narwhals and pyarrow installed.
 """
@@ -28,7 +28,7 @@ _REMEDY = (
 
 
 def open_source(source: Any, columns: Columns, table: str | None) -> Engine:
-    """Return the engine of a DataFrame of a classic session; raise for one of Spark Connect."""
+    """Return the engine of a Spark DataFrame in a classic session; raise an error for Spark Connect."""
     if not isinstance(source, DataFrame):
         connected = ".connect." in type(source).__module__
         raise OptionError(
@@ -42,7 +42,10 @@ def open_source(source: Any, columns: Columns, table: str | None) -> Engine:
 
 @dataclass(frozen=True)
 class SparkFrame(Engine):
-    """The partitions of a frame. They must be the same in each walk; their numbers of rows are compared."""
+    """The partitions of a Spark DataFrame.
+
+    They must be the same in each pass, so their numbers of rows and checksums are compared.
+    """
 
     frame: Any
     counts: dict[Any, float] = field(default_factory=dict, repr=False, compare=False)
@@ -59,7 +62,7 @@ class SparkFrame(Engine):
         return self.frame.rdd.getNumPartitions()
 
     def run(self, task: Task, columns: Sequence[str]) -> Iterator[Any]:
-        """Run one Spark job; each partition gives one row, its number and the pickled outcome."""
+        """Run a task as one Spark job; its result rows are a partition's number and pickled outcome."""
         quoted = [f"`{name.replace('`', '``')}`" for name in columns]  # names may have dots
         found = (
             self.frame.select(*quoted)
@@ -70,7 +73,7 @@ class SparkFrame(Engine):
         return receive(outcomes, self.counts, _REMEDY)
 
     def map(self, rows: RowMap) -> Any:
-        """Return a Spark DataFrame; rows that `rows` would refuse have nulls there."""
+        """Return a Spark DataFrame with the new columns, which are null on invalid rows."""
         view = f"bylaw_{uuid.uuid4().hex}"
         self.frame.createOrReplaceTempView(view)
         session = self.frame.sparkSession
@@ -81,7 +84,7 @@ class SparkFrame(Engine):
 
 
 def _run(task: Task, batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-    """Run a task on the batches of a partition, as Spark calls it."""
+    """Run a task on the batches of a partition, in the form that Spark's mapInArrow needs."""
     context = TaskContext.get()
     partition = 0 if context is None else context.partitionId()
     outcome = run_on_worker(task, partition, batches)

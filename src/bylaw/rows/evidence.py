@@ -1,4 +1,4 @@
-"""Evidence: the validated columns of one set of rows."""
+"""Evidence: the validated columns of a set of rows."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ Limits = Mapping[str, tuple[float, float]]  # the least and the most of costs, b
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RowData:
-    """Columns of one set of rows, and the probability of any event on each. Arrays are read-only."""
+    """Columns of a set of rows as read-only arrays, and the probabilities of events on each row."""
 
     classes: tuple[Value, ...]
     probabilities: Floats  # (n_rows, n_classes)
@@ -101,38 +101,38 @@ class RowData:
         return f"{type(self).__name__}({', '.join(parts)})"
 
     def with_columns(self, **columns: Any) -> Self:
-        """Return a copy with some validated columns replaced, which shares the others."""
+        """Return a copy with some columns replaced by validated ones; the other columns are shared."""
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__, **columns)
         copy.__post_init__()
         return copy
 
     def rows(self, part: Part) -> Self:
-        """Return some of the rows."""
+        """Return a subset of the rows."""
         return self.with_columns(**{name: _take(getattr(self, name), part) for name in self.per_row})
 
     @property
     def row_weights(self) -> Floats:
-        """The weights, (n_rows,); ones if none were given."""
+        """The sample weights, (n_rows,); ones if no weights were given."""
         return np.ones(len(self)) if self.weights is None else self.weights
 
     @property
     def group_values(self) -> Groups:
-        """The values of each attribute."""
+        """The values of each attribute, by its name."""
         return {name: group.values for name, group in self.groups.items() if isinstance(name, str)}
 
     @property
     def known_groups(self) -> dict[str, KnownGroup]:
-        """Attributes whose value is known for every row."""
+        """The attributes whose value is known on every row, by name."""
         return {name: group for name, group in self.groups.items() if isinstance(group, KnownGroup)}
 
     @property
     def hidden_groups(self) -> dict[Any, GroupProbabilities]:
-        """Attributes, and tuples of them, that are known by probabilities only."""
+        """The attributes, and tuples of attributes, of which only probabilities are known, by name."""
         return {name: group for name, group in self.groups.items() if isinstance(group, GroupProbabilities)}
 
     def list_columns(self) -> list[Floats]:
-        """Return all columns that exist at decision time, and the weights, as numbers, (n_rows,) each."""
+        """Return the columns that decisions may use, and then the weights, as numbers, (n_rows,) each."""
         known = [group.codes for group in self.known_groups.values()]
         tables = [self.probabilities, *(group.probabilities for group in self.hidden_groups.values())]
         more = (*self.joint.values(), *self.costs.values(), *self.references.values())
@@ -141,7 +141,7 @@ class RowData:
         return [np.asarray(column, dtype=np.float64) for column in columns]
 
     def event_probability(self, event: Conditions, rows: Part = slice(None)) -> Floats | float:
-        """Return P(event | x) on these rows, (n_rows,); 1.0 for the event that always holds."""
+        """Return P(event | x) on the given rows, (n_rows,); 1.0 for an event without conditions."""
         conditions = dict(event)
         label = conditions.pop(LABEL, None)
         factors: list[Any] = []
@@ -167,7 +167,10 @@ class RowData:
     def _hidden_probability(
         self, hidden: dict[str, Value], label: Value | None, rows: Part
     ) -> Floats | float:
-        """Return P(hidden attributes, label | x), of a model of all of them together and never a product."""
+        """Return P(hidden attributes, label | x), (n_rows,).
+
+        It is from one joint model of all of them, and not a product of separate probabilities.
+        """
         if label is not None and label not in self._class_positions:
             raise EvidenceError(
                 f"a rule refers to label={label!r}, which is not a class; the classes are "
@@ -201,25 +204,25 @@ class RowData:
 
     @cached_property
     def _decision_positions(self) -> dict[Value, int]:
-        """The positions of earlier models' decisions: classes, then options."""
+        """The column of each decision of earlier models: classes, then options."""
         return {action: place for place, action in enumerate((*self.classes, *self.options))}
 
     def frequency(self, event: Conditions) -> float:
-        """Return P(event) on all rows."""
+        """Return P(event), the weighted mean over all rows."""
         here = self.event_probability(event)
         if self.margins is not None:
             return self.margins.frequency(event)
         return float(np.average(here, weights=self.weights))
 
     def count_effective(self, event: Conditions) -> float:
-        """Return the effective number of rows of an event."""
+        """Return the effective number of rows (Kish) in an event."""
         if self.margins is not None:
             return self.margins.count_effective(event)
         chance = np.asarray(self.event_probability(event), dtype=np.float64)
         return count_effective(self.row_weights, chance)
 
     def check_group_sizes(self, names: Container[str]) -> None:
-        """Raise if one of these known groups has more values than can be compared."""
+        """Raise an `EvidenceError` if a known group in `names` has too many values to compare."""
         for name, group in self.known_groups.items():
             if name in names and len(group.values):
                 if self.margins is None:
@@ -229,7 +232,10 @@ class RowData:
                 check_group_sizes(group.values, counts, f"groups[{name!r}]")
 
     def column(self, source: Source, rows: Part = slice(None)) -> Floats:
-        """Return one column of a cost, or 1{an earlier model decides for an item}, (n_rows,)."""
+        """Return a column that is not a probability of the model, (n_rows,).
+
+        It is the cost of one action, or the probability that an earlier model takes one decision.
+        """
         if isinstance(source, CostColumn):
             return self.costs[source.name][rows, source.item]
         answers = self.references[source.name]
@@ -239,18 +245,18 @@ class RowData:
         return answers[rows, position]
 
     def weigh_cost(self, event: Conditions, source: CostColumn, costs: Floats) -> Floats:
-        """Return the cost of one action where the event holds, (n_rows,), from `costs` (n_rows,)."""
+        """Return P(event | x) times the cost of one action, (n_rows,); `costs` (n_rows,) are the costs."""
         del source
         return self.event_probability(event) * costs
 
     def vector(self, column: Any, what: str) -> NDArray[Any]:
-        """Return a column with one value per row, (n_rows,); raise if it has another length."""
+        """Return a column as an array, (n_rows,); raise an `EvidenceError` if its length differs."""
         vector = as_vector(column, what)
         self.check_length(len(vector), what)
         return vector
 
     def check_length(self, length: int, what: str) -> None:
-        """Raise unless a column has as many rows as these."""
+        """Raise an `EvidenceError` unless `length` is the number of rows."""
         if length != len(self):
             first = "probabilities" if self.classes else "costs"
             raise EvidenceError(f"{what} has {length} rows, but {first} has {len(self)}")
@@ -258,46 +264,60 @@ class RowData:
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
 class Evidence(RowData):
-    """Rows: columns that exist when a row is decided, and observed columns. Validated, then frozen.
+    """Rows with their columns, validated and read-only.
 
-    Arrays are copied and read-only. An array that is read-only already is shared instead of copied.
-    A policy decides by the columns that exist at decision time, and never reads the observed ones.
+    Some columns are known at decision time, and policies use only these. Others were observed later:
+    `labels`, `true_groups`, `outcomes`. Arrays are copied, unless they are read-only already.
 
     Parameters
     ----------
     probabilities : array or frame of shape (n_rows, n_classes), optional
-        P(label | x). Rows sum to one within 1e-4. Left out where there are no labels, only `options`.
+        P(label | x). Each row must sum to one within 1e-4. Leave it out if there are only `options`, no
+        classes.
     classes : list, optional
-        the labels in the order of the columns; by default range(n_classes), or the frame's columns.
+        the labels in the order of the columns; by default the frame's columns, or range(n_classes).
     groups : dict or frame, optional
-        for each attribute either one value per row, (n_rows,) (known), or a frame or dict with one
-        column of P(value | x) per value (unknown). A frame serves as a dict of known attributes.
-        For rules on several unknown attributes together, a tuple of names with a dict of
+        by attribute, either one value per row, (n_rows,), if it is known, or a frame or dict with one
+        column of P(value | x) per value if it is unknown. A frame serves as a dict of known attributes.
+        For rules on several unknown attributes together, use a tuple of names with a dict of
         columns for tuples of values: {("sex", "race"): {("F", "black"): ..., ...}}.
     joint : dict, optional
-        for an unknown attribute, P(value, label | x), an array of shape (n_rows, n_values, n_classes).
+        by unknown attribute, P(value, label | x), an array of shape (n_rows, n_values, n_classes).
     references : dict or frame, optional
-        for each earlier model its labels, (n_rows,), or its probabilities, (n_rows, n_classes). Where it
-        rejected ("reject"), nothing agrees with it. With `options`, its decisions, or their probabilities,
+        by earlier model, its labels, (n_rows,), or its probabilities, (n_rows, n_classes). Rows that it
+        rejected ("reject") count as disagreement. With `options`, its decisions, or their probabilities,
         (n_rows, n_classes + n_options).
     costs : dict, optional
-        arrays of shape (n_rows, n_actions) for `custom(name)`: one column per class, then one for "reject" or
-        for each option.
+        by name in `custom(name)`, an array of shape (n_rows, n_actions): one column per class, then one for
+        "reject" or for each option.
     weights : array of shape (n_rows,), optional
-        sample weights, not negative; by default one per row.
+        sample weights, not negative; ones by default.
     normalize : bool
-        divide each row of probabilities by its sum instead of refusing it, also those of groups, joint and
-        references.
+        divide each row of probabilities by its sum instead of raising an error. This also applies to groups,
+        joint and references.
     options : list, optional
-        the decisions that are no classes, such as models to call. With probabilities they stand beside the
-        classes, and need to be named here only where an earlier model took them; `Problem(decisions=)` names
-        them otherwise. Without, they are all decisions that there are, and every cost has a column for each.
+        the decisions that are not classes, such as models to call. If there are classes too,
+        `Problem(decisions=)` names the options, and they are needed here only if an earlier model took them.
+        Without classes, they are all possible decisions, and every cost must have a column for each.
+    labels : array of shape (n_rows,), optional
+        observed labels; values may be missing.
+    true_groups : dict or frame, optional
+        by attribute, its observed values, (n_rows,); values may be missing.
+    outcomes : dict, optional
+        by custom cost, its observed values, (n_rows, n_actions), NaN where missing; or "known" if the cost
+        does not depend on what is observed later.
+    propensity_weights : array of shape (n_rows,), optional
+        1 / P(observed | x), if labels or groups are missing on some rows.
+    limits : dict, optional
+        by custom cost, its smallest and largest possible value.
+    largest_weight : float, optional
+        the largest possible sample weight.
 
     Raises
     ------
     EvidenceError
-        if a column has missing or impossible values, another number of rows, or an index of pandas that
-        differs from that of another.
+        if a column has missing or impossible values, another number of rows, or a pandas index that
+        differs from the index of another column.
 
     Examples
     --------
@@ -387,7 +407,7 @@ class Evidence(RowData):
         limits: Limits | None = None,
         largest_weight: float | None = None,
     ) -> Self:
-        """Return these rows with further observed columns; the parameters are those of `Evidence`.
+        """Return these rows with additional observed columns; the parameters are those of `Evidence`.
 
         Raises
         ------
@@ -438,21 +458,24 @@ class Evidence(RowData):
         return observed
 
     def without_observed(self) -> Self:
-        """Return these rows with the columns that are known at decision time alone."""
+        """Return these rows without observed columns, with only those that are known at decision time."""
         return self.with_columns(**_NOTHING_OBSERVED)
 
     @property
     def has_observed(self) -> bool:
-        """Whether labels or true groups were given, even if all of them are missing."""
+        """Whether labels or true groups were given, even if all their values are missing."""
         return self.labels is not None or bool(self.true_groups)
 
     def find_observed(self, taken: Floats | None = None) -> dict[str, Mask]:
-        """Return where labels, groups and costs were observed, (n_rows,), for those missing on some rows.
+        """Return masks of the rows, (n_rows,), that have an observed label, group or cost.
+
+        Only columns with both observed and missing values have a mask.
 
         Parameters
         ----------
         taken : array of shape (n_rows, n_actions), optional
-            one-hot, the decisions that were taken: outcomes of other decisions may be missing.
+            one-hot, the decisions that were taken; without it, a cost counts as missing if that of any action
+            is.
         """
         masks = {} if self.labels is None else {LABEL: self.labels >= 0}
         masks |= {name: group.codes >= 0 for name, group in self.true_groups.items()}
@@ -462,7 +485,7 @@ class Evidence(RowData):
         return {name: mask for name, mask in masks.items() if mask.any() and not mask.all()}
 
     def fill_outcomes(self, taken: Floats | None = None) -> dict[str, Floats | str]:
-        """Return the costs that were observed on some rows, with any number where they are missing."""
+        """Return the observed costs by name, with missing values replaced by arbitrary numbers."""
         filled: dict[str, Floats | str] = {}
         for name, cost in self.outcomes.items():
             if isinstance(cost, str):
@@ -475,7 +498,7 @@ class Evidence(RowData):
 
     @classmethod
     def without_rows(cls, classes: Sequence[Any], groups: dict[Any, Group], **columns: Any) -> Evidence:
-        """Return evidence that describes the columns of rows which are all elsewhere."""
+        """Return evidence with zero rows that describes the columns of rows that are not in memory."""
         labels, matrix = (), np.empty((0, 0))
         if classes or not columns.get("options"):
             labels, matrix = check_classes(classes, None, np.empty((0, len(classes))))
@@ -486,7 +509,7 @@ class Evidence(RowData):
 
 
 def _take(column: Any, part: Part) -> Any:
-    """Return some rows of a column: an array, a group, an index, or a mapping to these."""
+    """Return a subset of the rows of a column: an array, a group, an index, or a mapping of these."""
     if isinstance(column, Mapping):
         return {name: _take(one, part) for name, one in column.items()}
     if column is None or isinstance(column, str):
@@ -495,7 +518,7 @@ def _take(column: Any, part: Part) -> Any:
 
 
 def _stack(parts: Sequence[Any]) -> Any:
-    """Return the rows of all parts of a column: arrays, groups, or mappings to these."""
+    """Return the rows of all parts of a column, which are arrays, groups, or mappings of these."""
     first = parts[0]
     if isinstance(first, Mapping):
         return {name: _stack([part[name] for part in parts]) for name in first}
@@ -511,7 +534,10 @@ def _read_probabilities(
     costs: Mapping[str, Any] | None,
     normalize: bool,
 ) -> tuple[tuple[Value, ...], Floats]:
-    """Return the labels and their probabilities, (n_rows, n_labels); no labels if there are only options."""
+    """Return the classes and their probabilities, (n_rows, n_classes).
+
+    Without classes, if there are only options, both are empty.
+    """
     if probabilities is not None:
         matrix, names = as_matrix(probabilities, "probabilities")
         labels, matrix = check_classes(classes, names, matrix)
@@ -545,7 +571,7 @@ def _read_options(options: Sequence[Any] | None, classes: tuple[Value, ...]) -> 
 
 
 def _name_columns(columns: Any, what: str) -> dict[Any, Any]:
-    """Return columns by plain names, or by tuples of them."""
+    """Return columns by validated names, which are strings or tuples of strings."""
 
     def as_plain(name: Any) -> Any:
         if isinstance(name, tuple):
@@ -563,7 +589,7 @@ def _restore(cls: type[Any], state: dict[str, Any]) -> Any:
 
 
 def _add_margins(groups: dict[Any, Group]) -> dict[Any, Group]:
-    """Add single attributes to those that are only known together."""
+    """Add the single attributes of groups that have only joint probabilities of several attributes."""
     for names, group in [item for item in groups.items() if isinstance(item[0], tuple)]:
         assert isinstance(group, GroupProbabilities)
         for place, name in enumerate(names):
@@ -574,7 +600,10 @@ def _add_margins(groups: dict[Any, Group]) -> dict[Any, Group]:
 
 @dataclass(frozen=True)
 class _Checker:
-    """Validation of columns against the classes and the number of other rows, one method per column."""
+    """A validator of columns, with one method per column.
+
+    It compares them with the classes and the number of rows.
+    """
 
     rows: RowData
     normalize: bool
@@ -738,7 +767,10 @@ class _Checker:
 
 
 def align_true_group(name: str, group: KnownGroup, groups: Mapping[Any, Group]) -> KnownGroup:
-    """Return a group's true values in the order of its probabilities; raise if they contradict `groups`."""
+    """Return an attribute's observed values, encoded in the order of the values in `groups`.
+
+    Raise an `EvidenceError` if they contradict `groups`.
+    """
     what = f"true_groups[{name!r}]"
     if name not in groups or not (group.codes >= 0).any():
         return group
@@ -759,7 +791,10 @@ def align_true_group(name: str, group: KnownGroup, groups: Mapping[Any, Group]) 
 
 
 def check_propensity_weights(weights: Floats, masks: Mapping[str, Mask]) -> Floats:
-    """Return the weights of rows with a value that others lack, and ones; raise if they are not positive."""
+    """Return the propensity weights, with ones on rows where no column in `masks` was observed.
+
+    Raise an `EvidenceError` if another weight is not finite and positive.
+    """
     observed = np.logical_or.reduce(list(masks.values()))
     filled = np.where(observed, weights, 1.0)
     if not np.isfinite(filled).all() or (filled <= 0).any():
@@ -771,7 +806,10 @@ def check_propensity_weights(weights: Floats, masks: Mapping[str, Mask]) -> Floa
 
 
 def _find_gaps(cost: Floats, taken: Floats | None) -> Mask:
-    """Return the rows, (n_rows,), whose cost is missing for a decision that counts."""
+    """Return a mask of the rows, (n_rows,), whose cost of a taken action is missing.
+
+    Without `taken`, this is a missing cost of any action.
+    """
     gaps = np.isnan(cost)
     if taken is not None and taken.shape == cost.shape:
         gaps = gaps & (taken > 0)
@@ -779,19 +817,24 @@ def _find_gaps(cost: Floats, taken: Floats | None) -> Mask:
 
 
 def name_cost(name: str) -> str:
-    """Return the name of the cost in `custom(name)` among the attributes that rows show."""
+    """Return the key of the observed cost `custom(name)` among the names of observed columns."""
     return f"custom({name!r})"
 
 
 def count_effective(weights: Floats, chance: Floats | float = 1.0) -> float:
-    """Return the effective sample size (Kish), (sum of w p)^2 / sum of w^2 p, of rows that belong with chance
-    p."""
+    """Return the effective sample size (Kish) of rows with weights w and probabilities p.
+
+    This is (sum of w p)^2 / sum of w^2 p.
+    """
     mass, squares = (weights * chance).sum(), (weights**2 * chance).sum()
     return float(mass**2 / squares) if squares else 0.0
 
 
 def check_sizes(weights: Floats, what: str) -> Floats:
-    """Return the weights, some of them positive; raise if their sums or squares are not numbers."""
+    """Return the weights unchanged.
+
+    Raise an `EvidenceError` if positive ones are so small or large that sums of their squares would underflow
+    or overflow."""
     positive = weights[weights > 0]
     if positive.min() < LEAST_WEIGHT or positive.max() > 1 / LEAST_WEIGHT:
         raise EvidenceError(
@@ -805,7 +848,10 @@ def check_sizes(weights: Floats, what: str) -> Floats:
 def encode_values(
     vector: NDArray[Any], positions: Mapping[Any, int], what: str, otherwise: str = ""
 ) -> NDArray[np.int64]:
-    """Return each row's position, (n_rows,); raise if a value has none."""
+    """Return each row's position by its value, (n_rows,).
+
+    Raise an `EvidenceError` if a value is not in `positions`.
+    """
     labels, places = find_distinct(vector) if vector.dtype.kind in "iub" else (vector, None)
     codes = np.array([positions.get(label, _NOWHERE) for label in labels.tolist()], dtype=np.int64)
     codes = codes if places is None else codes.take(places)
@@ -819,7 +865,7 @@ def encode_values(
 
 
 def concatenate(parts: Sequence[Evidence]) -> Evidence:
-    """Return all the rows of several evidences with the same columns."""
+    """Return the rows of several evidences with the same columns, one after the other."""
     first = parts[0]
     names = [name for name in first.per_row if name != "index"]
     fixed = ("classes", "options", "limits", "largest_weight")
@@ -834,7 +880,7 @@ def concatenate(parts: Sequence[Evidence]) -> Evidence:
 
 
 def _find_kind(column: Any) -> Any:
-    """Return what parts of a column must have in common: names, values of unknown groups, and widths."""
+    """Return what all parts of a column must share: names, values of unknown groups, and widths."""
     if isinstance(column, Mapping):
         return [(name, _find_kind(one)) for name, one in column.items()]
     if isinstance(column, np.ndarray):
@@ -843,7 +889,7 @@ def _find_kind(column: Any) -> Any:
 
 
 def as_evidence(evidence: Any) -> Evidence:
-    """Return evidence, or raise if it is not."""
+    """Return the argument; raise an `EvidenceError` if it is not `Evidence`."""
     if not isinstance(evidence, Evidence):
         raise EvidenceError(
             f"rows are passed as Evidence(probabilities, ...), not as {type(evidence).__name__}"
@@ -852,7 +898,10 @@ def as_evidence(evidence: Any) -> Evidence:
 
 
 def check_cost(matrix: Floats, name: str, n_rows: int) -> Floats:
-    """Return a cost array, (n_rows, n_actions), of the caller or of the caller's function, if it is valid."""
+    """Return a matrix of costs, (n_rows, n_actions).
+
+    Raise an `EvidenceError` unless it is finite and has this shape.
+    """
     if matrix.ndim != 2 or len(matrix) != n_rows:
         raise EvidenceError(
             f"costs[{name!r}] must have shape (rows, actions) with {n_rows} rows, not {matrix.shape}"
@@ -865,7 +914,10 @@ def check_cost(matrix: Floats, name: str, n_rows: int) -> Floats:
 def check_classes(
     classes: Sequence[Any] | None, names: list[str] | None, matrix: Floats
 ) -> tuple[tuple[Value, ...], Floats]:
-    """Return the classes and the columns in their order; raise if they do not match."""
+    """Return the classes, and the columns of `matrix` in the order of the classes.
+
+    Raise an `EvidenceError` if they do not match.
+    """
     if matrix.ndim != 2:
         hint = (
             "; for scores p of a positive class pass np.column_stack([1 - p, p])" if matrix.ndim == 1 else ""
@@ -888,7 +940,10 @@ def check_classes(
 
 
 def columns_by_name(matrix: Floats, names: list[str] | None, labels: tuple[Value, ...]) -> Floats:
-    """Return columns in the order of the labels: by name if they are named after these, or by position."""
+    """Return the columns of `matrix` in the order of `labels`.
+
+    Columns with the same names as the labels are sorted by name; any others keep their order.
+    """
     wanted = [str(label) for label in labels]
     if names is None or names == wanted or set(map(str, names)) != set(wanted):
         return matrix
@@ -896,8 +951,10 @@ def columns_by_name(matrix: Floats, names: list[str] | None, labels: tuple[Value
 
 
 def check_probabilities(matrix: Floats, what: str, normalize: bool) -> Floats:
-    """Return a matrix of probabilities, (n_rows, n_columns), whose rows sum to one, or raise; if `normalize`,
-    divide each row by its sum."""
+    """Return a validated matrix of probabilities, (n_rows, n_columns), whose rows sum to one.
+
+    With `normalize`, divide each row by its sum. Raise an `EvidenceError` for values that are not
+    probabilities."""
     if not matrix.size:
         raise EvidenceError(f"{what} is empty; pass at least one row")
     low, high = matrix.min(), matrix.max()

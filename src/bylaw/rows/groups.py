@@ -1,4 +1,4 @@
-"""Groups of rows: known values, or probabilities of them."""
+"""Groups of rows: attributes with known values, or with probabilities of their values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LEAST_ROWS = ((5000, math.inf), (500, 20), (20, 5))  # more values than the fir
 
 @dataclass(frozen=True)
 class KnownGroup:
-    """An attribute whose value is known for every row, or was observed on some of them."""
+    """An attribute whose value is known on every row, or was observed on some of the rows."""
 
     values: tuple[Value, ...]
     codes: NDArray[np.int64]  # (n_rows,) positions in `values`; `MISSING` where it was not observed
@@ -35,24 +35,24 @@ class KnownGroup:
         self.codes.flags.writeable = False
 
     def rows(self, part: Part) -> KnownGroup:
-        """Return the group on some of the rows."""
+        """Return the group on a subset of the rows."""
         return KnownGroup(self.values, self.codes[part])
 
     def seen(self) -> KnownGroup:
-        """Return the group without values that no row has."""
+        """Return the group without the values that occur on no row."""
         present = np.unique(self.codes[self.codes >= 0])
         values = tuple(self.values[i] for i in present)
         return KnownGroup(values, np.where(self.codes < 0, MISSING, np.searchsorted(present, self.codes)))
 
     def with_values(self, values: tuple[Value, ...]) -> KnownGroup:
-        """Return the same rows, with positions in other values, of which these are some."""
+        """Return the group with codes that are positions in `values`, which must include its values."""
         positions = np.array([*(values.index(value) for value in self.values), MISSING])  # the last one is -1
         return self if values == self.values else KnownGroup(values, positions[self.codes])
 
 
 @dataclass(frozen=True)
 class GroupProbabilities:
-    """An attribute that is known by probabilities of its values on each row."""
+    """An attribute whose values are unknown, with their probabilities on each row."""
 
     values: tuple[Any, ...]  # tuples of values for several attributes together
     probabilities: Floats  # (n_rows, n_values)
@@ -62,11 +62,11 @@ class GroupProbabilities:
         self.probabilities.flags.writeable = False
 
     def rows(self, part: Part) -> GroupProbabilities:
-        """Return the group on some of the rows."""
+        """Return the group on a subset of the rows."""
         return GroupProbabilities(self.values, self.probabilities[part])
 
     def margin(self, place: int) -> GroupProbabilities:
-        """Return the probabilities of one of several attributes that are known together."""
+        """Return the probabilities of one attribute of a group of several, by its position."""
         values = tuple(dict.fromkeys(value[place] for value in self.values))
         columns = [[value[place] == here for value in self.values] for here in values]
         return GroupProbabilities(values, self.probabilities @ np.array(columns, dtype=np.float64).T)
@@ -76,7 +76,10 @@ Group = KnownGroup | GroupProbabilities
 
 
 def find_distinct(vector: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return the distinct whole numbers or truth values of a vector, sorted, and each row's position."""
+    """Return the sorted distinct values of a vector, and each row's position in them, (n_rows,).
+
+    The vector has integers or booleans.
+    """
     low, high = (int(vector.min()), int(vector.max())) if len(vector) else (0, _NARROW)
     if high - low >= _NARROW or high > np.iinfo(np.int64).max:
         values, places = np.unique(vector, return_inverse=True)
@@ -89,11 +92,12 @@ def find_distinct(vector: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]
 
 
 def check_group_sizes(values: Sequence[Value], counts: NDArray[Any], what: str) -> None:
-    """Raise if a column has more values than can be compared: it may be a number or an id by mistake.
+    """Raise an `EvidenceError` if a column has too many values to compare as groups.
 
-    The limit depends on the median of the rows per value, `counts` (n_values,): many groups with enough rows
-    each are accepted, and so are few groups with few rows.
-    """
+    Such a column may be a number or an id that was passed by mistake. The limit depends on the median of
+    `counts`
+    (n_values,), the number of rows of each value: many groups are accepted if they have many rows each, and
+    so are few groups with few rows."""
     typical = math.floor(np.median(counts)) if len(counts) else 0
     needed = next((rows for many, rows in _LEAST_ROWS if len(values) > many), 0)
     if typical >= needed:
@@ -117,7 +121,7 @@ def check_group_sizes(values: Sequence[Value], counts: NDArray[Any], what: str) 
 
 
 def factorize(vector: NDArray[Any], what: str) -> KnownGroup:
-    """Return the distinct values of a vector, sorted, with each row's position."""
+    """Return a vector as a group: its sorted distinct values, and each row's position in them."""
     if vector.dtype.kind in "iub":
         numbers, codes = find_distinct(vector)
         return KnownGroup(tuple(numbers.tolist()), codes)
@@ -137,7 +141,10 @@ def factorize(vector: NDArray[Any], what: str) -> KnownGroup:
 
 
 def factorize_arrow(column: Any, what: str) -> KnownGroup | None:
-    """Return the group of an Arrow column of text, which Arrow encodes faster; None for any other column."""
+    """Return an Arrow column of text as a group; None for any other column.
+
+    This is faster than `factorize`.
+    """
     type_name = str(getattr(column, "type", ""))
     if type_name not in _ARROW_TEXTS and not type_name.startswith(_ARROW_DICTIONARIES):
         return None
@@ -153,7 +160,7 @@ def factorize_arrow(column: Any, what: str) -> KnownGroup | None:
 
 
 def concatenate_groups(parts: Sequence[Any]) -> Group:
-    """Return a group on the rows of all parts."""
+    """Return one group on the rows of all parts, one part after the other."""
     if isinstance(parts[0], GroupProbabilities):
         return GroupProbabilities(parts[0].values, np.concatenate([part.probabilities for part in parts]))
     values = tuple(sorted({value for part in parts for value in part.values}))
@@ -161,8 +168,10 @@ def concatenate_groups(parts: Sequence[Any]) -> Group:
 
 
 def find_combination(names: Iterable[Any], hidden: Mapping[str, Value]) -> tuple[Any, Any] | None:
-    """Return the one of these names, attributes and tuples of them, that stands for these unknown attributes
-    together, and their value in it; None if none does."""
+    """Return the name in `names` that describes the unknown attributes jointly, and their value in it.
+
+    `hidden` has the value of each unknown attribute. A name is an attribute, or a tuple of attributes with
+    values that are tuples. Return None if no name has just these attributes."""
     if len(hidden) == 1:
         return next(iter(hidden.items()))
     for name in names:

@@ -1,4 +1,4 @@
-"""JSON in files, as the lines that Arrow reads: one object per line, or one list of objects."""
+"""JSON files as lines that Arrow can read: one object per line, or one list of objects."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHAPE = 'a list of objects, [{"column": value, ...}, ...], or one object per li
 
 
 def open_lines(path: Path) -> io.BufferedIOBase:
-    """Open a file of JSON, to be read as one object per line; a list is read into memory."""
+    """Open a JSON file as a stream with one object per line; a list of objects is read into memory."""
     check_nesting(path)
     file = path.open("rb")
     while (first := file.read(1)) and first.isspace():
@@ -44,9 +44,9 @@ def open_lines(path: Path) -> io.BufferedIOBase:
 
 
 def check_nesting(path: Path) -> None:
-    """Raise an `EvidenceError` if a value of a JSON file is nested too deeply for Arrow's recursive parser.
+    """Raise an `EvidenceError` if values of a JSON file are nested too deeply for Arrow's recursive parser.
 
-    Brackets within text do not count; text ends with its line, as JSON demands.
+    Brackets within text do not count. Text ends at the end of its line, as in valid JSON.
     """
     depth, quoted, held_back = 0, 0, b""  # `quoted`: whether the last chunk ended within text
     with path.open("rb") as file:
@@ -69,7 +69,7 @@ def check_nesting(path: Path) -> None:
 
 
 def read_first(file: io.BufferedIOBase) -> dict[str, Any]:
-    """Return the first line; an empty dict if it is not an object, which Arrow reports."""
+    """Return the object on the first line; an empty dict if it is not an object, as Arrow reports later."""
     try:
         found = json.loads(file.readline())
     except (ValueError, RecursionError):

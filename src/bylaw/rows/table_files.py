@@ -1,8 +1,8 @@
 """Tables in files: CSV, Parquet, Arrow and JSON, read and written in batches. Needs pyarrow.
 
-A table is one file, or all files of a folder or a pattern, which have the same columns.
+A table is one file, or all files of a folder or a pattern, which must have the same columns.
 A CSV file has no types, and guesses may be wrong: text that is read as a number loses its leading zeros, and
-a column that begins with whole numbers may have other numbers below. So readers state the types of columns.
+a column that begins with integers may have other numbers below. So callers pass the types of columns.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _delimiter: ContextVar[str | None] = ContextVar("delimiter", default=None)
 
 
 def detect_format(path: Path) -> str:
-    """Return the format of a file, by the ending of its name."""
+    """Return the format of a file (csv, parquet, arrow or json) from the ending of its name."""
     suffix = find_suffix(path)
     if suffix is None:
         raise OptionError(f"{path}: a table's name ends in one of {', '.join(_SUFFIXES)}")
@@ -67,7 +67,7 @@ def detect_format(path: Path) -> str:
 
 
 def find_suffix(path: Path) -> str | None:
-    """Return the ending that shows the format, if there is one."""
+    """Return the ending of a file name that determines its format, such as `.csv.gz`, or None."""
     return next((suffix for suffix in _SUFFIXES if path.name.lower().endswith(suffix)), None)
 
 
@@ -81,7 +81,7 @@ def _find_delimiter(path: Path) -> str:
 
 @contextlib.contextmanager
 def read_with_delimiter(delimiter: str | None) -> Iterator[None]:
-    """Read CSV files in this context with a delimiter; by default it is a comma, or a tab in .tsv."""
+    """Return a context in which CSV files are read with a delimiter; by default a comma, or a tab in .tsv."""
     if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
         raise OptionError(f"a delimiter is one character, such as ';', not {delimiter!r}")
     token = _delimiter.set(delimiter)
@@ -92,7 +92,10 @@ def read_with_delimiter(delimiter: str | None) -> Iterator[None]:
 
 
 def find_files(source: str) -> list[Path]:
-    """Return the table files of a path, a folder or a pattern, ordered by name; all have one format."""
+    """Return the files of a table, sorted by name; `source` is a file, a folder or a pattern with stars.
+
+    Raise an `EvidenceError` if there are no files, or if their formats differ.
+    """
     path = Path(source)
     if path.is_dir():
         found = _list_folder(path)
@@ -126,17 +129,20 @@ def _is_hidden(path: Path, folder: Path) -> bool:
 
 
 def is_many(path: Path) -> bool:
-    """Return whether a table is a folder, or a pattern of names."""
+    """Return whether the path of a table is a folder or a pattern, which may have many files."""
     return path.is_dir() or (glob.has_magic(str(path)) and not path.exists())
 
 
 def name_table(path: Path) -> str:
-    """Return the name of a table for remarks."""
+    """Return the name of a table for messages."""
     return path.name or str(path.resolve())
 
 
 def find_root(path: Path) -> Path:
-    """Return the folder that the files of a table are in: of a pattern, the part before the first star."""
+    """Return the folder that contains the files of a table.
+
+    For a pattern, this is the part of the path before the first star.
+    """
     if path.is_dir() or not is_many(path):
         return path if path.is_dir() else path.parent
     fixed = next(i for i, part in enumerate(path.parts) if glob.has_magic(part))
@@ -146,7 +152,7 @@ def find_root(path: Path) -> Path:
 
 
 def would_read(source: Path, path: Path) -> bool:
-    """Return whether a table is read from this path, or would be if there were a file."""
+    """Return whether a table includes the file at `path`, or would include it if the file existed."""
     if not is_many(source):
         return source.resolve() == path.resolve()
     root = find_root(source)
@@ -166,21 +172,21 @@ def would_read(source: Path, path: Path) -> bool:
 
 
 class FileState(NamedTuple):
-    """The size and the time of a file, by which changes are noticed."""
+    """The size of a file and the time of its last change, to detect later changes."""
 
     size: int
     modified: int  # nanoseconds
 
 
 def look_at(path: Path) -> FileState:
-    """Return the present state of a file."""
+    """Return the current size and modification time of a file."""
     with name_file(path):
         found = path.stat()
     return FileState(found.st_size, found.st_mtime_ns)
 
 
 def check_unchanged(path: Path, state: FileState) -> None:
-    """Raise if a file was changed or removed."""
+    """Raise an `EvidenceError` if a file was changed or removed since its `state` was recorded."""
     if not path.exists():
         raise EvidenceError(f"{path} was removed while its rows were read; start again")
     if look_at(path) != state:
@@ -189,7 +195,7 @@ def check_unchanged(path: Path, state: FileState) -> None:
 
 @dataclass(frozen=True)
 class TableFile:
-    """A table of any size, which is read in batches; the path may be a folder or a pattern of many files."""
+    """A table of any size that is read in batches; its path may be a folder or a pattern of many files."""
 
     path: Path
     text: Sequence[str] = ()  # columns of text, even if it looks like numbers
@@ -202,7 +208,7 @@ class TableFile:
 
     @cached_property
     def files(self) -> list[Path]:
-        """The one file, or those of a folder or a pattern."""
+        """The files of the table; a single one unless its path is a folder or a pattern."""
         return find_files(str(self.path))
 
     @cached_property
@@ -231,7 +237,7 @@ class TableFile:
 
     @cached_property
     def _schemas(self) -> dict[Path, Any]:
-        """Arrow schemas by file."""
+        """The Arrow schema of each file."""
         found = {}
         for path in self.files:
             with replace(self, path=path)._open() as (schema, _):
@@ -240,7 +246,7 @@ class TableFile:
 
     @property
     def rows(self) -> int | None:
-        """The number of rows, if the files state it."""
+        """The number of rows for Parquet files; None for other files, which do not record it."""
         if detect_format(self.files[0]) != "parquet":
             return None
         total = 0
@@ -250,7 +256,7 @@ class TableFile:
         return total
 
     def estimate_rows(self) -> int:
-        """Return the number of rows; estimate it by the size of the files if they do not state it."""
+        """Return the number of rows, estimated from the size of the files if they do not record it."""
         if (rows := self.rows) is not None:
             return rows
         # A value takes about eight bytes, and compression saves about three quarters.
@@ -258,7 +264,7 @@ class TableFile:
         return sum(sizes) // (8 * max(len(self.names), 1))
 
     def split(self, columns: Sequence[str] | None = None) -> list[TableFile]:
-        """Return its files as single tables in which these columns have the same types."""
+        """Return the files as single tables in which the given columns have the same types."""
         names = self.names
         columns = names if columns is None else columns
         if missing := [name for name in columns if name not in names]:
@@ -269,7 +275,7 @@ class TableFile:
         return [replace(self, path=path, types=types) for path in self.files]
 
     def _find_type(self, name: str) -> Any:
-        """Return the type that the values of a column in all files can be read as."""
+        """Return an Arrow type to which the column can be converted in all files."""
         first = self.files[0]
         found = self._schemas[first].field(name).type
         for path, schema in self._schemas.items():
@@ -290,14 +296,17 @@ class TableFile:
         return found
 
     def batches(self, columns: Sequence[str] | None = None) -> Generator[Any, None, None]:
-        """Yield record batches of some columns, of at most some hundred thousand rows."""
+        """Yield record batches of the given columns, with at most some hundred thousand rows each."""
         for file in self.split(columns):
             with file._open(columns) as (_, batches):
                 for batch in file._guard(batches):
                     yield file.parse_values(batch)
 
     def read(self, columns: Sequence[str] | None = None, most_bytes: float = math.inf) -> Any:
-        """Return all rows of some columns as one Arrow table; raise a `MemoryError` beyond `most_bytes`."""
+        """Return all rows of the given columns as an Arrow table.
+
+        Raise a `MemoryError` if they take more than `most_bytes`.
+        """
         tables, n_bytes = [], 0
         for file in self.split(columns):
             with file._open(columns) as (schema, batches):
@@ -311,9 +320,9 @@ class TableFile:
         return self.parse_values(pyarrow.concat_tables(tables))
 
     def parse_values(self, rows: Any) -> Any:
-        """Return rows with values in place of their texts in a CSV file.
+        """Return rows of a CSV file with the texts of labels and groups converted to values.
 
-        In other files, this concerns truth values alone, which may be text or have classes that are text.
+        In other files, only booleans are converted, which may be text, or have classes that are text.
         """
         typed = detect_format(self.files[0]) != "csv"
         for name in set(self.values) & set(rows.schema.names):
@@ -334,7 +343,7 @@ class TableFile:
         return rows
 
     def _guard(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Yield batches; raise an error that names the file if one is damaged or has too long labels."""
+        """Yield batches; raise an error that names the file if it is damaged or a label is too long."""
         with name_file(self.path):
             for batch in batches:
                 for name in {*self.values}.intersection(batch.schema.names):
@@ -348,7 +357,7 @@ class TableFile:
 
     @contextlib.contextmanager
     def _open(self, columns: Sequence[str] | None = None) -> Iterator[tuple[Any, Iterator[Any]]]:
-        """Open a single file, and give its schema and its batches."""
+        """Return a context with the schema and the batches of a single file."""
         if columns is None and self.types:
             columns = list(self.types)
         with contextlib.ExitStack() as stack:
@@ -368,9 +377,9 @@ def open_columns(
     groups: Mapping[str, Sequence[Value]] | None = None,
     text: Sequence[str] = (),
 ) -> TableFile:
-    """Return a table that is read by the roles of its columns, and by values of `groups` if they are known.
+    """Return a table whose columns are read according to their roles.
 
-    Columns in `text` stay as they are.
+    `groups` has known values of attributes, and columns in `text` are read as text.
     """
     numbers, values = columns.numbers, columns.list_values(groups)
     ids = () if columns.id is None else (columns.id,)
@@ -459,8 +468,11 @@ _OPENERS: dict[str, Callable[[TableFile, Sequence[str] | None, contextlib.ExitSt
 
 
 def parse_column(column: Any, known: Sequence[Value] = ()) -> Any:
-    """Return a column of text as values: known ones, or else whole numbers, truth values or numbers if all
-    cells are such. Labels that may be "reject" stay text."""
+    """Return a column of text converted to the values in `known`.
+
+    Without them, convert it to integers, booleans or numbers if all cells are such. A column of labels with
+    "reject" remains text.
+    """
     if known and all(isinstance(value, str) for value in known) and not has_truth(known):
         return column
     whole = column.combine_chunks() if isinstance(column, pyarrow.ChunkedArray) else column
@@ -483,7 +495,7 @@ def parse_column(column: Any, known: Sequence[Value] = ()) -> Any:
 
 @contextlib.contextmanager
 def name_file(path: Path) -> Iterator[None]:
-    """Raise errors of pyarrow and of the system as an error that names the file."""
+    """Return a context that raises errors of pyarrow and the system as an error that names the file."""
     try:
         yield
     except FileNotFoundError:
@@ -495,7 +507,10 @@ def name_file(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def open_writer(path: Path, schema: Any) -> Iterator[Callable[[Any], None]]:
-    """Give a function that appends a record batch; the file appears when all are written, and not before."""
+    """Return a context with a function that appends a record batch to a new file.
+
+    The file appears only after all batches are written.
+    """
     format_name = detect_format(path)
     with write_atomically(path) as partial, contextlib.ExitStack() as stack:
         if format_name == "json":
@@ -528,7 +543,7 @@ def open_writer(path: Path, schema: Any) -> Iterator[Callable[[Any], None]]:
 
 
 def write_table(path: Path, table: Any) -> None:
-    """Write an Arrow table that is in memory."""
+    """Write an Arrow table in memory to a file."""
     with open_writer(path, table.schema) as write:
         for batch in table.to_batches():
             write(batch)
