@@ -51,9 +51,9 @@ def test_every_shape_is_the_same_table(shape, shapes, bylaw):
 
 def test_json_that_is_no_table_is_refused_in_words(folder, bylaw):
     for content, message in (
-        ('{"p_no": [0.5], "p_yes": [0.5]}', "is one JSON object; a table is a list of objects"),
+        ('{"p_no": [0.5], "p_yes": [0.5]}', "must be a list of objects"),
         ('[{"p_no": 0.5}, 7]', "row 1 is 7, and no object"),
-        ("[", "cannot be read as json"),
+        ("[", "cannot be read as JSON"),
         (f"{'[' * 200}", "nested more than 100 deep"),
     ):
         (folder / "bad.json").write_text(content)

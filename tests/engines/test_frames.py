@@ -105,7 +105,7 @@ def test_spark_decides_without_python(spark, tmp_path, capsys):
 
 def test_files_have_no_frame(tmp_path):
     make_more().to_parquet(tmp_path / "rows.parquet")
-    with pytest.raises(OptionError, match="no frame to give back"):
+    with pytest.raises(OptionError, match="cannot be returned as a lazy frame"):
         make_policy("rejection").decide(scan(tmp_path / "rows.parquet", COLUMNS))
 
 

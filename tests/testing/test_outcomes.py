@@ -210,15 +210,15 @@ def test_fitted_rows_estimate_as_observed_only_with_outcomes():
         (
             {"wrong": WRONG[:9]},
             EvidenceError,
-            r"outcomes\['wrong'\] must have shape .* 4000 rows, not \(9, 2\)",
+            r"outcomes\['wrong'\] must have shape .* 4000 rows, got \(9, 2\)",
         ),
         ({"wrong": WRONG[:, 0]}, EvidenceError, "must have shape"),
         ({"wrong": WRONG[:, :1]}, EvidenceError, "one per action"),
         ({"wrong": np.full((4000, 2), np.inf)}, EvidenceError, "must be finite, or missing"),
         ({"wrong": 2 * WRONG}, EvidenceError, r"outcomes\['wrong'\] must be within limits.*got 0 to 2"),
-        ({"wrong": "certain"}, OptionError, "'known' where the cost does not depend"),
+        ({"wrong": "certain"}, OptionError, "'known' if the cost does not depend"),
         ({"wrnog": WRONG}, OptionError, r"no rule refers to custom\('wrnog'\); there are \['usd', 'wrong'\]"),
-        ([WRONG], EvidenceError, "outcomes takes a dict"),
+        ([WRONG], EvidenceError, "outcomes must be a dict"),
         (
             {"wrong": pandas.DataFrame(WRONG, index=range(1, 4001)), "usd": pandas.DataFrame(WRONG)},
             EvidenceError,

@@ -49,10 +49,10 @@ from bylaw.scoring import (
     read,
 )
 
-SAMPLE_ROWS = 2**18  # in a temporary table, for the first stages of a solve
-_DECIDED = 1 - 1e-9  # rows with a decision this probable add nothing to the curvature
-_FEW_PLACES = 10  # so few products cost less than another look at the undecided rows
-Watch = Callable[[], AbstractContextManager[None]]  # around each statement that looks at all rows
+SAMPLE_ROWS = 2**18  # in a temporary table, for the first stages of the solver
+_DECIDED = 1 - 1e-9  # rows with a decision this probable hardly add to the curvature
+_FEW_PLACES = 10  # so few products are cheaper than another query for the undecided rows
+Watch = Callable[[], AbstractContextManager[None]]  # a context around each statement that reads all rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +64,7 @@ class Sheet:
 
     form: LinearForm
     layout: Layout
-    columns: Vector  # (D,)
+    columns: Vector  # (D,): the columns other than cell and weight
     weighted: bool
     cell: Vector = field(default_factory=lambda: columns_of("cell"))
     weight: Vector = field(default_factory=lambda: columns_of("weight"))
@@ -127,7 +127,7 @@ def plan_pass(wanted: Any, sheet: Sheet) -> Plan:
     if wanted is sum_features:
         return [Sum(sheet.weigh(sheet.columns))], lambda sums: sheet.layout.gather(sums[:, :, None])[:, 0]
     raise OptionError(
-        f"{getattr(wanted, '__name__', type(wanted).__name__)} needs the rows themselves; {PULL}"
+        f"{getattr(wanted, '__name__', type(wanted).__name__)} cannot be computed in a database; {PULL}"
     )
 
 
@@ -136,7 +136,7 @@ def _(wanted: TallyPass, sheet: Sheet) -> Plan:
     scores = sheet.compute_scores(wanted.beta * wanted.score_matrix).named("score")
     chances, potential = normalize(scores, exclusive=wanted.space.exclusive)
     chances = chances.named("chance")
-    # The places that rules or the objective touch.
+    # The pairs (column, action) with a coefficient in a rule or in the objective.
     places = sheet.localize(np.concatenate([sheet.form.couplings.indices, np.flatnonzero(sheet.form.base)]))
     moments = sheet.spread(places, chances)
     sums = [Sum(sheet.weigh(part)) for part in (constant(1.0), potential, moments)]
@@ -201,7 +201,7 @@ def _(wanted: LossRangePass, sheet: Sheet) -> Plan:
     losses = sheet.compute_scores(wanted.base).named("loss")
     if wanted.space.exclusive:
         extremes = losses.least(), losses.greatest()
-    else:  # a set holds the labels that lower, or raise, the loss
+    else:  # a set has the labels that lower, or raise, the loss
         extremes = tuple(apply(order, losses, 0.0).sum() for order in ("min", "max"))
     sums = [Sum(sheet.weigh(extreme)) for extreme in extremes]
     return sums, lambda *found: np.array([part.sum() for part in found])
@@ -210,7 +210,7 @@ def _(wanted: LossRangePass, sheet: Sheet) -> Plan:
 @plan_pass.register
 def _(wanted: ResponsePass, sheet: Sheet) -> Plan:
     losses, places = sheet.compute_scores(wanted.costs).named("loss"), sheet.rule_places
-    if wanted.space.exclusive:  # the first of the actions that cost least
+    if wanted.space.exclusive:  # the first action with the least cost
         least = losses.least().named("least")
         order = [(losses.take([a]) <= least, constant(a)) for a in range(losses.width)]
         best = case(*order, otherwise=None).named("best")
@@ -229,7 +229,7 @@ def _(wanted: NormPass, sheet: Sheet) -> Plan:
     bounds = float(form.bounds @ form.bounds)
     if exclusive:
         norm = apply("sqrt", apply("max", squares.greatest() + bounds, 0.0))
-    else:  # a set may hold every label at once
+    else:  # a set may have every label at once
         norm = apply("sqrt", apply("max", squares, 0.0)).sum() + math.sqrt(bounds)
     norm = norm.named("norm")
     sums = [Sum(sheet.weigh(norm)), Sum(sheet.weigh(norm * norm)), Sum(sheet.weigh(norm * norm, 2))]
@@ -261,7 +261,7 @@ def _compute_squares(form: LinearForm, sheet: Sheet) -> Vector:
 
 @plan_pass.register
 def _(wanted: ExcessPass, sheet: Sheet) -> Plan:
-    # The squares of the costs of rules are quadratic in the parts phi pi, and so are their sums.
+    # The squared excesses of rules are quadratic in the products phi pi, and so are their sums.
     form, layout = wanted.form, sheet.layout
     scores = sheet.compute_scores(wanted.beta * form.score_matrix(wanted.multipliers)).named("score")
     chances, potential = normalize(scores, exclusive=form.action_space.exclusive)
@@ -328,14 +328,14 @@ class SummedRows:
     """Rows of a database table, or of a sample in a temporary table; an implementation of `UnseenRows`."""
 
     database: Database
-    select: str  # of the cell, the weight and the columns of each row
+    select: str  # a statement that returns each row's cell, weight and columns
     sheet: Sheet
     n_rows: int
     mass: float
     watch: Watch = nullcontext
-    table: str = ""  # of a sample
-    count: Callable[[], int] = int  # passes over all rows so far
-    last: dict[str, Any] = field(default_factory=dict, repr=False)  # the last tally, and its pass
+    table: str = ""  # the temporary table of a sample
+    count: Callable[[], int] = int  # returns the number of passes so far
+    last: dict[str, Any] = field(default_factory=dict, repr=False)  # the last tally and its pass
 
     @property
     def layout(self) -> Layout | None:
@@ -347,7 +347,7 @@ class SummedRows:
         return self.count()
 
     def observe(self, form: LinearForm, layout: Layout | None) -> SummedRows:
-        raise OptionError(f"rules as observed need the rows themselves: {PULL}")
+        raise OptionError(f"rules on observed columns cannot be computed in a database; {PULL}")
 
     def total(self, *passes: Pass) -> list[Any]:
         """Return the sums of passes; the last tally is cached, since its rates are needed once more."""
@@ -369,7 +369,7 @@ class SummedRows:
         sums = [Sum(one), Sum(self.sheet.weigh(one)), *(part for wanted, _ in plans for part in wanted)]
         texts, selects, keys = dict[Sum, list[str]](), [], []
         for i, only in enumerate(dict.fromkeys(part.only for part in sums)):
-            # Write the sums over all rows, or over the rows that meet one condition.
+            # Write the sums over all rows, or over the rows that satisfy one condition.
             together = [part for part in sums if part.only is only]
             vectors = [
                 self.sheet.cell,
@@ -384,7 +384,7 @@ class SummedRows:
             written = [[next(terms) for _ in range(part.vector.width)] for part in together]
             texts.update(zip(together, written, strict=True))
             keys.append(list(dict.fromkeys((only, text) for part in written for text in part)))
-            # The sums come as arrays: there may be more of them than an answer can have columns.
+            # Return the sums as an array, since there may be more of them than a result can have columns.
             array = ", ".join(text for _, text in keys[i])
             selects.append(f"SELECT {i} AS part, cell, ARRAY[{array}] AS sums FROM {source} GROUP BY cell")
         with self.watch():
@@ -392,14 +392,14 @@ class SummedRows:
         n_cells = self.sheet.shape[0]
         found = {key: np.zeros(n_cells) for listed in keys for key in listed}
         for i, cell, values in rows:
-            if cell is not None:  # else a group has a value that was not there before
+            if cell is not None:  # otherwise, a group has a new value
                 for key, value in zip(keys[i], values, strict=True):
                     found[key][int(cell)] = float(value or 0)
         columns = [[found[part.only, text] for text in texts[part]] for part in sums]
         count, mass, *answers = (np.array(part).reshape(len(part), n_cells).T for part in columns)
         if count.sum() != self.n_rows or not math.isclose(mass.sum(), self.mass, rel_tol=ROUNDING):
             raise EvidenceError(
-                f"{self.database} was changed while its rows were read; nothing was fitted. Start again"
+                f"{self.database} was changed while its rows were read, so nothing was fitted; start again"
             )
         remaining = iter(answers)
         return [make(*(next(remaining) for _ in wanted)) for wanted, make in plans]

@@ -21,8 +21,10 @@ from bylaw.rows.margins import Margins
 from bylaw.rows.outcomes import ObservedRows, observe
 
 Rows = TypeVar("Rows", bound=RowData)
-_LEAST_SHARE = 256  # rows of a partition's sample: with thousands of them, their sum is sent to the client
-_SPARE = 4  # times more than its share, as partitions differ
+_LEAST_SHARE = (
+    256  # the smallest sample of a partition; with thousands of partitions, all samples go to the client
+)
+_SPARE = 4  # factor by which a partition's sample exceeds its share, as partitions differ in size
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class BatchReader:
     """A reader that converts a batch to evidence by the roles of its columns."""
 
     columns: Columns
-    values: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)  # of known groups, on all rows
+    values: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)  # of known groups
 
     @property
     def observes(self) -> bool:
@@ -50,9 +52,9 @@ class BatchReader:
         missing = sorted(rows.seen) or sorted({*evidence.true_groups} - rows.observed)
         if missing or (evidence.labels is not None and "label" not in rows.observed):
             raise EvidenceError(
-                f"some rows lack {missing[0] if missing else 'label'!r}; where rows are not in memory, what "
-                "was observed must be there for all of them: leave out the others, or read the rows with "
-                "labels into memory and solve with those"
+                f"{missing[0] if missing else 'label'!r} must be observed on all rows if these are not in "
+                "memory, but is missing on some; leave these rows out, or read the rows with observed values "
+                "into memory and solve with them"
             )
         return self._admit(rows)
 
@@ -105,9 +107,9 @@ class RowSample:
     """
 
     rows: Any  # an Arrow table
-    numbers: Floats  # (n_rows,): random, from 0 to 1
+    numbers: Floats  # (n_rows,): random numbers from 0 to 1
     threshold: float
-    most: int  # rows to keep
+    most: int  # the largest number of rows to keep
 
     def __add__(self, other: RowSample) -> RowSample:
         import pyarrow
@@ -131,10 +133,10 @@ class Sampler:
     """A random sampler of rows; `start` returns a sampler of one partition."""
 
     seed: int
-    share: int  # rows of a partition's sample, at most
-    most: int  # rows of the sample of all
-    threshold: float = 1.0  # a row with a larger random number is left out
-    rng: np.random.Generator | None = None  # of a partition
+    share: int  # the largest number of rows from one partition
+    most: int  # the largest number of rows in the whole sample
+    threshold: float = 1.0  # rows with a larger random number are left out
+    rng: np.random.Generator | None = None  # of one partition
     kept: list[RowSample] = field(default_factory=list)
 
     @classmethod
@@ -180,7 +182,7 @@ class Survey(Sums):
     """The number of rows, the frequencies of events, and a sample; surveys of different rows can be added."""
 
     n_rows: int
-    n_weighted: int  # rows that have a weight
+    n_weighted: int  # rows with positive weight
     margins: Margins
     observed: Margins | None
     sample: RowSample | None = None

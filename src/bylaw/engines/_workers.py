@@ -22,7 +22,7 @@ class Outcome(NamedTuple):
     rows: int
     result: Any
     error: BylawError | None = None
-    sums: Mapping[str, float] = {}  # by column, see `sum_column`: they show whether its values changed
+    sums: Mapping[str, float] = {}  # checksums by column, see `sum_column`
 
 
 def run_on_worker(task: Task, partition: int, batches: Iterable[Any]) -> Outcome:
@@ -63,7 +63,7 @@ def sum_column(column: pyarrow.Array) -> float:
             content = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
             values = content[starts[0] : starts[-1]].astype(np.float64)
     except pyarrow.ArrowException:
-        return 0.0  # the task raises an error about a type like this
+        return 0.0  # the task raises an error for such a type
     return float(np.nansum(values) + np.nansum(values * values))
 
 
@@ -78,14 +78,14 @@ def receive(outcomes: Iterable[Outcome], counts: dict[Any, float], remedy: str) 
         before = counts.setdefault(outcome.partition, outcome.rows)
         if before != outcome.rows:
             raise EvidenceError(
-                f"partition {outcome.partition} had {before:,} rows when they were first read, and now has "
-                f"{outcome.rows:,}; nothing was fitted. {remedy}"
+                f"partition {outcome.partition} had {before:,} rows in the first pass and now has "
+                f"{outcome.rows:,}, so nothing was fitted; {remedy}"
             )
         for name, found in outcome.sums.items():
             first = counts.setdefault((outcome.partition, name), found)
             if not math.isclose(first, found, rel_tol=ROUNDING):
                 raise EvidenceError(
-                    f"the column {name!r} of partition {outcome.partition} has other values than when it was "
-                    f"first read: rows changed while they were read, and nothing was fitted. {remedy}"
+                    f"the column {name!r} of partition {outcome.partition} has changed since the first pass, "
+                    f"so nothing was fitted; {remedy}"
                 )
         yield outcome.result

@@ -18,15 +18,15 @@ from bylaw.errors import EvidenceError, OptionError
 from bylaw.rows.columns import Columns
 from bylaw.rows.table_files import BATCH_ROWS
 
-_TOGETHER = 64  # partitions that a scheduler without a cluster gets at a time: their results are in memory
-_REMEDY = "Persist the frame first, or write it to Parquet and scan that"
+_TOGETHER = 64  # partitions to compute at a time without a cluster, since their results are in memory
+_REMEDY = "persist the frame first, or write it to Parquet and scan that"
 
 
 def open_source(source: Any, columns: Columns, table: str | None) -> Engine:
     """Return the engine of a Dask DataFrame with pandas partitions."""
     if not isinstance(getattr(source, "_meta", None), pandas.DataFrame):
         raise OptionError(
-            f"of Dask, scan() takes a DataFrame whose partitions are of pandas, not {type(source).__name__}"
+            f"a Dask source must be a DataFrame with pandas partitions, got {type(source).__name__}"
         )
     return DaskFrame(source)
 
@@ -54,7 +54,7 @@ class DaskFrame(Engine):
 
     def run(self, task: Task, columns: Sequence[str]) -> Iterator[Any]:
         """Run a task on the workers; if a worker dies, Dask replaces it and reads its partitions again."""
-        # A node of its own in the graph, so that a task goes to each worker once, and as it is.
+        # The task is a node of the graph, so that it is sent to each worker only once.
         shared = delayed(task, traverse=False, pure=False)
         run = delayed(_run, pure=False)
         parts = self.frame[list(columns)].to_delayed()
@@ -62,7 +62,7 @@ class DaskFrame(Engine):
         try:
             yield from receive(outcomes, self.counts, _REMEDY)
         finally:
-            outcomes.close()  # now, and not at garbage collection: the remaining tasks need not be computed
+            outcomes.close()  # now, not at garbage collection, so that the remaining tasks are not computed
 
     def map(self, rows: RowMap) -> Any:
         """Return a Dask DataFrame with the new columns, and the same partitions and index."""
@@ -78,7 +78,7 @@ def _compute(tasks: list[Any]) -> Generator[Outcome, None, None]:
         for first in range(0, len(tasks), _TOGETHER):
             yield from compute(*tasks[first : first + _TOGETHER])
         return
-    # All at once, so that what partitions have in common is computed once; results wait on the workers.
+    # All at once, so that common parts of partitions are computed once; results stay on the workers.
     futures = deque(client.compute(tasks))  # type: ignore[union-attr]
     try:
         while futures:
@@ -97,7 +97,7 @@ def _read_batches(rows: pandas.DataFrame) -> Iterator[pyarrow.RecordBatch]:
     try:
         table = pyarrow.Table.from_pandas(rows, preserve_index=False)
     except pyarrow.ArrowException as problem:
-        raise EvidenceError(f"a column mixes types of values: {problem}") from None
+        raise EvidenceError(f"the values of a column must have one type: {problem}") from None
     yield from table.to_batches(max_chunksize=BATCH_ROWS)
 
 

@@ -16,11 +16,11 @@ from bylaw.errors import EvidenceError, InfeasibleRulesError, OptionError
 from bylaw.rows.columns import Columns
 from bylaw.scoring import Dialect
 
-ROUNDING = 1e-9  # relative, of sums over rows, which may come in another order
+ROUNDING = 1e-9  # relative error of sums over rows in another order
 PULL = "pass pull=True to scan, so that the rows are streamed to this process in batches"
 # A task gets the number of a partition and its rows as Arrow record batches, and returns any result.
 Task = Callable[[int, Iterator[Any]], Any]
-Meanings = Mapping[str, Mapping[Any, Value]]  # by column: the value that each text stands for
+Meanings = Mapping[str, Mapping[Any, Value]]  # by column, the value that each text stands for
 
 
 class Progress(NamedTuple):
@@ -117,8 +117,8 @@ class Engine(ABC):
     def map(self, rows: RowMap) -> Any:
         """Return a lazy frame of the same library with the columns that `rows` computes."""
         raise OptionError(
-            "rows like these have no frame to give back: decide them batch by batch, "
-            "policy.decide(columns.evidence(batch), ids=...), or files part by part, "
+            "rows from this source cannot be returned as a lazy frame; decide them batch by batch, "
+            "policy.decide(columns.evidence(batch), ids=...), or file by file, "
             "`bylaw decide policy.json FOLDER -o FOLDER`"
         )
 
@@ -130,8 +130,10 @@ class Database(Engine):
     connection: Any
     title: str
     relation: str  # the name of the table in statements, after FROM
-    columns: Columns  # whose values are compared in each walk
-    states: list[Any] = field(default_factory=list, repr=False, compare=False)  # of the first walk
+    columns: Columns  # whose checksums are compared in each pass
+    states: list[Any] = field(
+        default_factory=list, repr=False, compare=False
+    )  # the checksum or snapshot of the first pass
 
     dialect: ClassVar[Dialect]
     n_partitions = 1  # type: ignore[assignment]
@@ -177,7 +179,7 @@ class Database(Engine):
             before = self.sum_up()
             try:
                 yield
-            except InfeasibleRulesError:  # sums of different rows contradict each other, too
+            except InfeasibleRulesError:  # changed rows may also have inconsistent sums
                 self.check_same(before)
                 raise
             self.check_same(before)
@@ -189,7 +191,7 @@ class Database(Engine):
         """Raise an `EvidenceError` if the checksum of the rows differs from `before`."""
         if before != self.sum_up():
             raise EvidenceError(
-                f"{self} was changed while its rows were read; nothing was fitted. Scan it again"
+                f"{self} was changed while its rows were read, so nothing was fitted; scan it again"
             )
 
     def list_columns(self, names: Sequence[str]) -> str:
@@ -200,5 +202,5 @@ class Database(Engine):
     def write_table(cls, table: str | None) -> str:
         """Return the quoted name of a table; dots separate the parts of a qualified name."""
         if table is None:
-            raise OptionError("scan(connection, columns, table=...) needs the name of the table")
+            raise OptionError("table= must be given for a database: scan(connection, columns, table=...)")
         return ".".join(map(cls.dialect.quote_name, table.split(".")))

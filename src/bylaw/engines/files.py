@@ -33,7 +33,7 @@ from bylaw.rows.table_files import (
 )
 
 _PARTITION_ROWS = 2**20
-_LARGE = 2**28  # bytes: it takes longer to read their rows than to start processes
+_LARGE = 2**28  # bytes, for which reading takes longer than starting processes
 
 
 def open_source(source: Any, columns: Columns, table: str | None) -> Engine:
@@ -41,7 +41,9 @@ def open_source(source: Any, columns: Columns, table: str | None) -> Engine:
     if isinstance(source, pyarrow.dataset.Dataset):
         paths = [Path(path) for path in getattr(source, "files", ())]
         if not paths:
-            raise EvidenceError("the pyarrow dataset has no files; rows in memory are passed as Evidence")
+            raise EvidenceError(
+                "the pyarrow dataset must have files, got none; pass rows in memory as Evidence"
+            )
         return TableFiles.find(paths, columns, str(paths[0].parent))
     return TableFiles.find(find_files(str(source)), columns, str(source))
 
@@ -59,7 +61,9 @@ class TableFiles(Engine):
         """Return the engine of files whose columns are read by their roles."""
         ids = [] if columns.id is None else [columns.id]
         values = columns.list_values()
-        if detect_format(paths[0]) == "csv":  # all texts of a group together show what they are: see settle
+        if (
+            detect_format(paths[0]) == "csv"
+        ):  # `settle` converts the texts of groups when all of them are known
             groups = (*columns.groups.values(), *columns.true_groups.values())
             ids += [one for one in groups if isinstance(one, str)]
             values = {name: known for name, known in values.items() if name not in ids}
@@ -99,7 +103,7 @@ class TableFiles(Engine):
         for file, state in zip(self.files, self.states, strict=True):
             if look_at(file.path) != state:
                 raise EvidenceError(
-                    f"{file.path} was changed while its rows were read; nothing was fitted. Start again"
+                    f"{file.path} was changed while its rows were read, so nothing was fitted; start again"
                 )
 
     def settle(
@@ -138,7 +142,9 @@ class TableFiles(Engine):
                 for result in parallel(jobs):
                     yield result
                     done += 1
-            except BrokenProcessPool:  # a process was killed, such as for want of memory: this one has more
+            except (
+                BrokenProcessPool
+            ):  # a process was killed, for example without enough memory: continue in this one
                 pass
         for i in range(done, self.n_partitions):
             yield self._run_on(task, columns, i)
@@ -163,7 +169,7 @@ class TableFiles(Engine):
 def count_processes() -> int:
     """Return how many processes can run in parallel."""
     try:
-        import joblib  # comes with the command line and with scikit-learn
+        import joblib  # installed with the command line and with scikit-learn
     except ModuleNotFoundError:
         return 1
     return int(joblib.cpu_count())

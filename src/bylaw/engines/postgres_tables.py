@@ -17,7 +17,7 @@ from bylaw.rows.columns import Columns
 from bylaw.rows.table_files import BATCH_ROWS
 from bylaw.scoring import DIALECTS
 
-_NO_JIT = "SET LOCAL jit = off"  # to compile hundreds of sums takes longer than to compute them
+_NO_JIT = "SET LOCAL jit = off"  # compiling hundreds of sums takes longer than computing them
 _WRONG_TYPES = (
     psycopg.errors.InvalidTextRepresentation,
     psycopg.errors.CannotCoerce,
@@ -29,7 +29,7 @@ _TOO_MANY = (psycopg.errors.TooManyColumns, psycopg.errors.StatementTooComplex)
 def open_source(source: Any, columns: Columns, table: str | None) -> PostgresTable:
     """Return the engine of a connection and the name of a table or view."""
     if not isinstance(source, psycopg.Connection):
-        raise OptionError(f"scan() takes a psycopg.Connection, not {type(source).__name__}")
+        raise OptionError(f"a PostgreSQL source must be a psycopg.Connection, got {type(source).__name__}")
     found = PostgresTable(source, str(table), PostgresTable.write_table(table), columns)
     try:
         found.names  # noqa: B018
@@ -60,7 +60,7 @@ class PostgresTable(Database):
     def begin(self, mode: str = "") -> bool:
         if not self._is_idle:
             return False
-        with self._cursor() as cursor:  # without autocommit, psycopg itself begins
+        with self._cursor() as cursor:  # without autocommit, psycopg begins the transaction
             begin = "BEGIN" if self.connection.autocommit else "SET TRANSACTION"
             cursor.execute(f"{begin} ISOLATION LEVEL REPEATABLE READ{mode}")
             cursor.execute(_NO_JIT)
@@ -92,12 +92,10 @@ class PostgresTable(Database):
                 return cursor.execute(statement, prepare=False).fetchall()
         except _WRONG_TYPES as problem:
             raise EvidenceError(
-                f"{self} has a column of another type than its role needs: {problem}"
+                f"the columns of {self} must have the types that their roles require: {problem}"
             ) from None
         except _TOO_MANY as problem:
-            raise OptionError(
-                f"PostgreSQL cannot sum up so many columns at once ({problem}): {PULL}"
-            ) from None
+            raise OptionError(f"PostgreSQL cannot sum so many columns at once ({problem}); {PULL}") from None
 
     def run_inside(self, statement: str) -> None:
         try:
@@ -106,7 +104,7 @@ class PostgresTable(Database):
                 cursor.execute(statement, prepare=False)
         except (psycopg.errors.InsufficientPrivilege, psycopg.errors.ReadOnlySqlTransaction) as problem:
             raise OptionError(
-                f"a sample of {self} is kept in a temporary table, which is not allowed here ({problem}): "
+                f"a sample of {self} must be stored in a temporary table, which is not allowed ({problem}); "
                 f"grant TEMPORARY on the database, or {PULL}"
             ) from None
 
@@ -114,21 +112,21 @@ class PostgresTable(Database):
         return f"SELECT * FROM ({select}) AS whole WHERE random() < {share!r}"
 
     def check(self) -> None:
-        # All walks see the same snapshot: that of one transaction, which stays open.
-        self.begin(", READ ONLY")  # no temporary tables are made
+        # All passes see the snapshot of one transaction, which stays open.
+        self.begin(", READ ONLY")  # without temporary tables
         with self._cursor() as cursor:
             level, here = cursor.execute(
                 "SELECT current_setting('transaction_isolation'), pg_current_snapshot()::text"
             ).fetchone()
         if self.states and here != self.states[0]:
             raise EvidenceError(
-                f"the transaction in which {self} was read has ended, and its rows may be others now; scan "
-                "it again"
+                f"the transaction in which {self} was read has ended, and its rows may have changed; scan it "
+                "again"
             )
         if level == "read committed":
             raise OptionError(
-                "the connection is in a transaction in which every statement may see other rows: commit it, "
-                "or begin it with ISOLATION LEVEL REPEATABLE READ"
+                "the connection must not be in a transaction in which rows may change between statements; "
+                "commit it, or begin it with ISOLATION LEVEL REPEATABLE READ"
             )
         self.states[:] = [here]
 
@@ -138,7 +136,9 @@ class PostgresTable(Database):
             quoted[name] = self.dialect.cast(quoted[name], self.dialect.double)
 
         def pull() -> Iterator[Any]:
-            with self._cursor("bylaw_rows") as cursor:  # on the server, so that batches come one by one
+            with self._cursor(
+                "bylaw_rows"
+            ) as cursor:  # a server-side cursor, which returns batches one by one
                 cursor.execute(f"SELECT {', '.join(quoted.values())} FROM {self.relation}")
                 while rows := cursor.fetchmany(BATCH_ROWS):
                     parts = zip(columns, zip(*rows, strict=True), strict=True)

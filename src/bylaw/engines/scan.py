@@ -30,11 +30,11 @@ from bylaw.rows.evidence import Evidence, as_evidence
 from bylaw.rows.margins import Margins
 from bylaw.rows.outcomes import ObservedRows
 
-SAMPLE_ROWS = 262_144  # in memory, for the first stages of a solve
-MOST_VALUES = 2**28  # of columns, that are read into memory at once: two gigabytes
-MEMORY_FACTOR = 9  # bytes that an audit of rows in memory takes for each byte of their columns, as measured
-VALUE_BYTES = 8  # of a number
-_ENGINES = {  # by the package of a source: the module of its engine
+SAMPLE_ROWS = 262_144  # in memory, for the first stages of the solver
+MOST_VALUES = 2**28  # values of columns in memory at once: two gigabytes
+MEMORY_FACTOR = 9  # bytes that an audit needs for each byte of the columns in memory, as measured
+VALUE_BYTES = 8  # the size of a number
+_ENGINES = {  # the module of the engine, by the package of the source
     "pyarrow": "bylaw.engines.files",
     "polars": "bylaw.engines.polars_frames",
     "dask": "bylaw.engines.dask_frames",
@@ -97,15 +97,17 @@ def scan(
     package = "pyarrow" if isinstance(source, str | PathLike) else type(source).__module__.split(".")[0]
     if package not in _ENGINES:
         raise OptionError(
-            f"scan() takes a path, a pyarrow dataset, a polars LazyFrame, a Dask or Spark DataFrame or a "
-            f"database connection, not {type(source).__name__}; rows in memory are passed as Evidence"
+            f"source must be a path, a pyarrow dataset, a polars LazyFrame, a Dask or Spark DataFrame or a "
+            f"database connection, got {type(source).__name__}; pass rows in memory as Evidence"
         )
     if table is not None and package not in ("duckdb", "_duckdb", "psycopg"):
-        raise OptionError(f"table= names a table of a database; leave it out for a {type(source).__name__}")
+        raise OptionError(f"table= must be left out for a {type(source).__name__}, which is not a database")
     try:
         module = importlib.import_module(_ENGINES[package])
     except ModuleNotFoundError as missing:
-        raise OptionError(f"scanning {package} needs {missing.name}: pip install {missing.name}") from missing
+        raise OptionError(
+            f"scanning {package} requires {missing.name}: pip install {missing.name}"
+        ) from missing
     engine = module.open_source(source, columns, table)
     if missing := [name for name in columns.names if name not in engine.names]:
         raise EvidenceError(f"{engine} has no column {missing[0]!r}; it has {engine.names}")
@@ -131,7 +133,9 @@ class Scan:
     engine: Engine
     columns: Columns
     progress: Watcher | None = None
-    starts: list[float] = field(default_factory=list, repr=False, compare=False)  # of walks over all rows
+    starts: list[float] = field(
+        default_factory=list, repr=False, compare=False
+    )  # times at which passes began
     surveys: dict[Problem, SurveyedRows] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -141,7 +145,7 @@ class Scan:
 
     def hold_rows(self) -> AbstractContextManager[None]:
         """Return a context in which all passes see the same rows, or raise an error."""
-        return contextlib.nullcontext()  # each walk checks it
+        return contextlib.nullcontext()  # each pass checks that the rows did not change
 
     def walk(self, task: Task, columns: Sequence[str], count: Callable[[Any], int]) -> Iterator[Any]:
         """Yield the results of a task on each partition, in order, without empty results.
@@ -169,7 +173,7 @@ class Scan:
         for part in self.walk(task, columns, count):
             total = part if total is None else total + part
         if total is None:
-            raise EvidenceError(f"{self.engine} has no rows")
+            raise EvidenceError(f"{self.engine} must have at least one row, got none")
         return total
 
     def survey(self, problem: Problem) -> SurveyedRows:
@@ -186,7 +190,7 @@ class Scan:
         task = partial(survey_rows, reader=reader, attributes=attributes, plan=plan)
         found = self._add_up(task, columns.names, lambda part: part.n_rows)
 
-        # Groups have the values that they have on all rows; where rows have no types, texts become values.
+        # Give groups the values that occur on all rows, and convert texts to values if rows have no types.
         margins, observed = found.margins, found.observed
         known = {name: column for name, column in columns.groups.items() if isinstance(column, str)}
         texts = {column: margins.list_values(name) for name, column in known.items() if name in margins.names}
@@ -231,7 +235,7 @@ class Scan:
     def sample_table(self, n_rows: int, seed: int = 0) -> Any:
         """Return a sample like that of `sample` as an Arrow table; groups in CSV files remain text."""
         if check_whole(n_rows, "n_rows") < 1:
-            raise OptionError(f"n_rows must be at least 1, not {n_rows}")
+            raise OptionError(f"n_rows must be at least 1, got {n_rows}")
         plan = Sampler.of(n_rows, self.engine.n_rows, self.engine.n_partitions, seed)
         task = partial(sample_rows, plan=plan)
         return self._add_up(task, self.columns.names, lambda part: len(part.rows)).rows
@@ -254,7 +258,7 @@ class Scan:
             if there are too many rows.
         """
         most = count_most_values() // len(self.columns.names)
-        too_many = (self.engine.n_rows or 0) >= most  # if that is known, nothing is read in vain
+        too_many = (self.engine.n_rows or 0) >= most  # if the number is known, read nothing
         found = None if too_many else self.sample(most, values=values)
         if found is None or len(found) >= most:
             raise EvidenceError(
@@ -272,15 +276,18 @@ def count_most_values() -> int:
 def find_memory() -> float:
     """Return the bytes of memory to use: half of the machine's, within the limits of the process."""
     limits = [math.inf]
-    with contextlib.suppress(AttributeError, ValueError, OSError):  # unknown to this system
+    with contextlib.suppress(AttributeError, ValueError, OSError):  # not available on this system
         limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2)
     with contextlib.suppress(ImportError):  # not on Windows
         import resource
 
         soft = resource.getrlimit(resource.RLIMIT_AS)[0]
         limits.append(math.inf if soft == resource.RLIM_INFINITY else soft)
-    for name in ("memory.max", "memory/memory.limit_in_bytes"):  # of a container: control groups 2 and 1
-        with contextlib.suppress(OSError, ValueError):  # there is none, or its limit is "max"
+    for name in (
+        "memory.max",
+        "memory/memory.limit_in_bytes",
+    ):  # limits of a container, in control groups 2 and 1
+        with contextlib.suppress(OSError, ValueError):  # no such file, or its limit is "max"
             limits.append(float(Path("/sys/fs/cgroup", name).read_text()))
     return min(limits)
 
@@ -295,7 +302,7 @@ class SurveyedRows:
     margins: Margins
     observed_margins: Margins | None
     table: Any  # an Arrow table of the sample
-    begun: int  # walks over all rows before this problem
+    begun: int  # passes over all rows before this problem
 
     @cached_property
     def evidence(self) -> Evidence:
@@ -321,10 +328,10 @@ class BoundRows:
 
     rows: SurveyedRows
     form: LinearForm
-    layout: Layout | None  # of its features in cells
-    observed: LinearForm | None = None  # compiled on what was observed
+    layout: Layout | None  # of the form's features in cells
+    observed: LinearForm | None = None  # compiled on observed columns
     seen_layout: Layout | None = None
-    known: dict[Pass, Any] = field(default_factory=dict, compare=False)  # sums that depend on rows alone
+    known: dict[Pass, Any] = field(default_factory=dict, compare=False)  # sums that depend only on rows
 
     @property
     def n_rows(self) -> int:
@@ -346,7 +353,7 @@ class BoundRows:
         if all(isinstance(one, FunctionType) and one in self.known for one in passes):
             return [self.known[one] for one in passes]
         reader = self.rows.reader
-        if self.observed is None:  # read no columns that are not used
+        if self.observed is None:  # read only columns that are used
             reader = replace(reader, columns=reader.columns.without_observed())
         task = partial(
             sum_rows,
@@ -389,7 +396,7 @@ def attach_observed(rows: Any, *, groups: Any = None, **observed: Any) -> Any:
     for name in ("labels", "groups", "propensity_weights"):
         if {**observed, "groups": groups}[name] is not None:
             raise OptionError(
-                f"{name}= is an argument for Evidence; of scanned rows, state the columns: "
+                f"{name}= must be left out for scanned rows; name the columns instead: "
                 "Columns(..., label=..., true_groups={...})"
             )
     return rows

@@ -22,8 +22,8 @@ from bylaw.errors import OptionError
 from bylaw.rows.columns import Columns
 
 _REMEDY = (
-    "Spark computes a DataFrame anew in each walk, and what is random or shuffled may then differ: cache() "
-    "it first, or write it to Parquet"
+    "Spark computes a DataFrame anew in each pass, and random or shuffled rows may differ: cache() it first, "
+    "or write it to Parquet"
 )
 
 
@@ -32,10 +32,10 @@ def open_source(source: Any, columns: Columns, table: str | None) -> Engine:
     if not isinstance(source, DataFrame):
         connected = ".connect." in type(source).__module__
         raise OptionError(
-            "Spark Connect does not show the partitions of a DataFrame, by which rows are summed: use a "
-            "classic session, or write the rows to Parquet and scan the folder"
+            "a Spark source must be a DataFrame of a classic session, got one of Spark Connect, which has no "
+            "access to partitions; or write the rows to Parquet and scan the folder"
             if connected
-            else f"of Spark, scan() takes a DataFrame, not {type(source).__name__}"
+            else f"a Spark source must be a DataFrame, got {type(source).__name__}"
         )
     return SparkFrame(source)
 
@@ -80,7 +80,7 @@ class SparkFrame(Engine):
         try:
             return session.sql(rows.write_sql("spark", view))
         finally:
-            session.catalog.dropTempView(view)  # the frame that was made has its plan
+            session.catalog.dropTempView(view)  # the returned frame has its plan
 
 
 def _run(task: Task, batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bylaw.errors import EvidenceError, OptionError, Remedy
 
-_NO_FRAMES = {"numpy", "builtins", "bylaw"}  # packages; narwhals would take a while to find out
+_NO_FRAMES = {"numpy", "builtins", "bylaw"}  # packages whose objects narwhals need not check
 _NEVER_MISSING = {str, int, bool}  # types
 
 
@@ -23,7 +23,7 @@ def _native(values: Any, what: str) -> Any:
     try:
         return nw.from_native(values, allow_series=True, pass_through=True)
     except nw.exceptions.DuplicateError as problem:
-        raise EvidenceError(f"{what} has several columns of the same name: {problem}") from None
+        raise EvidenceError(f"{what} must have columns with different names: {problem}") from None
 
 
 def as_vector(values: Any, what: str) -> NDArray[Any]:
@@ -32,7 +32,7 @@ def as_vector(values: Any, what: str) -> NDArray[Any]:
     if missing.any():
         raise EvidenceError(
             f"{what} has {int(missing.sum())} missing values, the first in row {int(missing.argmax())}; "
-            "fill them in or drop those rows"
+            "fill them in or leave out these rows"
         )
     return column
 
@@ -44,17 +44,17 @@ def as_partial_vector(values: Any, what: str) -> tuple[NDArray[Any], NDArray[np.
     """
     series = _native(values, what)
     if isinstance(series, nw.LazyFrame):
-        raise EvidenceError(f"{what} is a lazy frame; collect it first")
+        raise EvidenceError(f"{what} must be in memory, got a lazy frame; call .collect() first")
     if isinstance(series, nw.Series):
         missing = series.is_null().to_numpy()
         column = series.to_numpy()
     else:
         column = np.asarray(values)
         if column.dtype.kind == "U" and isinstance(values, list | tuple):
-            column = np.asarray(values, dtype=object)  # NumPy would spell 1 as "1"
+            column = np.asarray(values, dtype=object)  # NumPy would convert 1 to "1"
         missing = np.ma.getmaskarray(values) if isinstance(values, np.ma.MaskedArray) else False
     if column.ndim != 1:
-        raise EvidenceError(f"{what} must be one column of values, not an array of shape {column.shape}")
+        raise EvidenceError(f"{what} must be one column of values, got an array of shape {column.shape}")
     return column, missing | _find_missing(column)
 
 
@@ -96,11 +96,11 @@ def as_matrix(values: Any, what: str) -> tuple[NDArray[np.float64], list[str] | 
         columns = [as_numbers(column, f"{what}[{name!r}]") for name, column in values.items()]
         lengths = {len(column) for column in columns}
         if len(lengths) != 1:
-            raise EvidenceError(f"{what}: the columns have different lengths {sorted(lengths)}")
+            raise EvidenceError(f"{what} must have columns of the same length, got lengths {sorted(lengths)}")
         return np.column_stack(columns), list(values)
     frame = _native(values, what)
     if isinstance(frame, nw.LazyFrame):
-        raise EvidenceError(f"{what} is a lazy frame; collect it first")
+        raise EvidenceError(f"{what} must be in memory, got a lazy frame; call .collect() first")
     if isinstance(frame, nw.DataFrame):
         return _floats(frame.to_numpy(), what), list(frame.columns)
     return _floats(np.asarray(values), what), None
@@ -112,7 +112,7 @@ def _floats(array: NDArray[Any], what: str) -> NDArray[np.float64]:
     try:
         return np.asarray(array, dtype=np.float64)
     except (TypeError, ValueError):
-        raise EvidenceError(f"{what} must be numbers, not {array.dtype}") from None
+        raise EvidenceError(f"{what} must be numbers, got {array.dtype}") from None
 
 
 def own(array: NDArray[Any], source: Any) -> NDArray[Any]:
@@ -141,7 +141,7 @@ def as_columns(columns: Any, what: str) -> Mapping[str, Any]:
     frame = _native(columns, what)
     if isinstance(frame, nw.DataFrame):
         return {name: frame[name].to_native() for name in frame.columns}
-    raise EvidenceError(f"{what} takes a dict {{name: column}} or a frame, not {type(columns).__name__}")
+    raise EvidenceError(f"{what} must be a dict {{name: column}} or a frame, got {type(columns).__name__}")
 
 
 def select_columns(columns: Any, names: Sequence[str], what: str) -> Mapping[str, Any]:
@@ -163,8 +163,8 @@ def select_columns(columns: Any, names: Sequence[str], what: str) -> Mapping[str
     if name not in names:
         if len(names) > 1:
             raise EvidenceError(
-                f"{what} is one column, and the rules refer to {list(names)}; pass a frame with columns of "
-                "these names, or a dict"
+                f"{what} must have the columns that the rules refer to, {list(names)}, got one column; pass "
+                "a frame or a dict with these names"
             )
         name = names[0] if names else None
     return {} if name is None else {name: column}
@@ -174,7 +174,7 @@ class RowIndex(NamedTuple):
     """The index of a frame or a series, and the name of the column that has it."""
 
     name: str
-    labels: Any  # an index of pandas, or of a library like it
+    labels: Any  # an index of pandas or a similar library
 
     def rows(self, part: Any) -> RowIndex:
         """Return the index of a subset of the rows."""
@@ -237,7 +237,7 @@ def make_frame(columns: Mapping[str, Any], like: Any = None) -> Any:
     for backend in ("pandas", "polars", "pyarrow"):
         if importlib.util.find_spec(backend):
             return nw.from_dict(dict(columns), backend=backend).to_native()
-    raise OptionError("a frame needs pandas, polars or pyarrow; install one of them")
+    raise OptionError("returning a frame requires pandas, polars or pyarrow; install one of them")
 
 
 def is_frame(values: Any) -> bool:

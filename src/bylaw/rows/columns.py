@@ -33,12 +33,12 @@ ROLES = (
     "id",
     "normalize",
 )
-_OBVIOUS = {  # names of columns by role, which are found if no column is stated
+_OBVIOUS = {  # names of columns that are guessed, by role
     "probabilities": ("p_*", "prob_*", "proba_*", "probability_*"),
-    "positive": ("score", "probability", "proba", "prob", "p"),  # one column for two classes
+    "positive": ("score", "probability", "proba", "prob", "p"),  # one column of scores
     "label": ("label", "y", "target", "outcome"),
     "weight": ("weight", "weights", "sample_weight"),
-    "propensity_weights": (),  # never obvious
+    "propensity_weights": (),  # never guessed
     "id": ("id",),
 }
 OBVIOUS_LABELS = _OBVIOUS["label"]
@@ -117,7 +117,9 @@ class Columns:
         if self.positive is None:
             return 0
         if self.positive not in self.classes:
-            raise EvidenceError(f"positive={self.positive!r} is none of the classes {list(self.classes)}")
+            raise EvidenceError(
+                f"positive must be one of the classes {list(self.classes)}, got {self.positive!r}"
+            )
         return 1 - list(self.classes).index(self.positive)
 
     @property
@@ -200,7 +202,7 @@ class Columns:
         plain = {**asdict(self), "options": list(self.options)}
         for name in ("propensity_weights", "options", "positive"):
             if plain[name] is None or plain[name] == []:
-                del plain[name]  # so that files without them stay the same
+                del plain[name]  # so that files without them do not change
         plain["groups"] = {
             name: one if isinstance(one, str) else [[value, column] for value, column in one.items()]
             for name, one in self.groups.items()
@@ -231,7 +233,10 @@ class Columns:
             ):
                 raise TypeError
         except (KeyError, TypeError, ValueError, AttributeError):
-            raise EvidenceError("the policy does not state which columns it reads", Remedy("refit")) from None
+            raise EvidenceError(
+                "the policy file must name the columns that it reads, got none or invalid ones",
+                Remedy("refit"),
+            ) from None
         return columns
 
     def restate(self, names: Sequence[str]) -> dict[str, Any]:
@@ -262,7 +267,7 @@ class Columns:
         def stack(names: Sequence[str]) -> np.ndarray:
             """Return columns (n_rows, n_columns), one after the other in memory, as passes read them."""
             stacked = np.stack([columns[name].to_numpy() for name in names])
-            stacked.flags.writeable = False  # evidence shares read-only arrays
+            stacked.flags.writeable = False  # so that evidence need not copy it
             return stacked.T
 
         def read_group(one: Any) -> Any:
@@ -302,7 +307,7 @@ class Columns:
 
     def _read(self, table: Any) -> dict[str, Any]:
         """Return the columns of a table by name; raise an `EvidenceError` if one of them is missing."""
-        if type(table).__module__.partition(".")[0] == "pyarrow":  # a frame would take a while to make
+        if type(table).__module__.partition(".")[0] == "pyarrow":  # converting it to a frame would be slow
             import pyarrow
 
             whole = isinstance(table, pyarrow.Table)
@@ -311,7 +316,7 @@ class Columns:
             frame = nw.from_native(table, pass_through=True)
             if not isinstance(frame, nw.DataFrame):
                 raise EvidenceError(
-                    f"a table is a frame or an Arrow batch in memory, not {type(table).__name__}"
+                    f"a table must be a frame or an Arrow batch in memory, got {type(table).__name__}"
                 )
             names = frame.columns
         if missing := [name for name in self.names if name not in names]:
@@ -373,16 +378,16 @@ class _Finder:
             for name in as_mapping(self.stated.get(role)):
                 if name not in known:
                     raise EvidenceError(
-                        f"{role}.{name}: no rule refers to {name!r}; they refer to {list(known)}"
+                        f"{role}.{name} must be a name that rules refer to, one of {list(known)}"
                     )
         probabilities, classes = self.find_classes()
         positive = None
-        if len(probabilities) == 1:  # the class is stated as text or as itself
+        if len(probabilities) == 1:  # the class is given as a value or as its text
             stated = self.stated["positive"]
             positive = next((value for value in classes if value == stated), None)
             positive = match_value(str(stated), classes) if positive is None else positive
             if positive is None:
-                raise EvidenceError(f"positive={stated!r} is none of the classes {list(classes)}")
+                raise EvidenceError(f"positive must be one of the classes {list(classes)}, got {stated!r}")
         options = self.problem.list_options(tuple(classes))
         groups = self.find_groups()
         return Columns(
@@ -419,28 +424,29 @@ class _Finder:
         if stated is None:
             if len(obvious) != 1:
                 raise EvidenceError(
-                    f"which columns hold the model's probabilities, among {self.names}? There must be one "
-                    "for each class; or, of two classes, one column and the name of its class",
+                    f"the columns of the model's probabilities must be given, one per class, or for two "
+                    "classes one "
+                    f"column and the name of its class; the table has {self.names}",
                     Remedy("choose_probabilities"),
                 )
             stated = obvious[0]
             shown = list(self.match(stated).values())
-            more = f" and {len(shown) - 12} more" if len(shown) > 12 else ""  # a remark is one line
+            more = f" and {len(shown) - 12} more" if len(shown) > 12 else ""  # a message has one line
             self.guessed.append(f"probabilities are {stated}: the columns {', '.join(shown[:12])}{more}")
         stars = self.expand(stated, "probabilities")
         if len(stars) < 2:
-            raise EvidenceError("probabilities: there must be a column for each of two classes or more")
+            raise EvidenceError("probabilities must have two or more columns, one per class")
         classes = list(self.stated.get("classes") or stars)
         if len(classes) != len(stars):
             raise EvidenceError(
-                f"there are {len(classes)} classes, but {len(stars)} columns of probabilities"
+                f"probabilities must have one column for each of {len(classes)} classes, got {len(stars)}"
             )
         if not isinstance(stated, str):
             return list(stars.values()), classes
         by_name = {str(value): column for value, column in stars.items()}
         if {str(label) for label in classes} != set(by_name):
             raise EvidenceError(
-                f"the columns {stated} are named after {list(by_name)}, but the classes are {classes}",
+                f"the columns {stated} must be named after the classes {classes}, got {list(by_name)}",
                 Remedy("list_columns"),
             )
         return [by_name[str(label)] for label in classes], classes
@@ -453,7 +459,7 @@ class _Finder:
             found = [name for name in (*_OBVIOUS["positive"], *patterns) if name in self.names]
             if len(found) != 1:
                 raise EvidenceError(
-                    f"which column holds the scores of {positive!r}, among {self.names}?",
+                    f"the column of the scores of {positive!r} must be given; the table has {self.names}",
                     Remedy("choose_scores"),
                 )
             self.guessed.append(f"the probability of {positive!r} is the column {found[0]}")
@@ -461,13 +467,13 @@ class _Finder:
         columns = [stated] if isinstance(stated, str) else list(stated)
         if len(columns) != 1 or "*" in columns[0]:
             raise EvidenceError(
-                f"positive={positive!r} needs one column of scores, that of this class, not {stated}"
+                f"probabilities must be one column with the scores of the class {positive!r}, got {stated}"
             )
         classes: list[Value] = list(self.stated.get("classes") or ())
         if len(classes) != 2:
             raise EvidenceError(
-                f"what is the class beside {positive!r} called? There are two, where one column holds scores"
-                + (f", not {classes}" if classes else ""),
+                f"classes must name two classes, {positive!r} and another, if there is one column of scores"
+                + (f", got {classes}" if classes else ""),
                 Remedy("name_classes", str(positive)),
             )
         return [self.check(columns[0], "probabilities")], classes
@@ -478,7 +484,8 @@ class _Finder:
         unknown = as_mapping(self.stated.get("group_probabilities"))
         if both := [name for name in known if name in unknown]:
             raise EvidenceError(
-                f"{both[0]} is in groups and in group_probabilities: is it known when a decision is made?"
+                f"{both[0]} must be either in groups, if it is known at decision time, or in "
+                "group_probabilities"
             )
         found: dict[str, Any] = {name: self.check(column, name) for name, column in known.items()}
         found |= {name: self.expand(columns, name) for name, columns in unknown.items()}
@@ -486,7 +493,7 @@ class _Finder:
             matching = self.match(f"{name}_*")
             if len(matching) > 1 and name in self.names:
                 raise EvidenceError(
-                    f"is {name} the column {name}, or known only by its probabilities {name}_*?",
+                    f"{name} must be either a column or probabilities {name}_*, but the table has both",
                     Remedy("choose_group", name),
                 )
             single = self.guess(name, f"a rule refers to {name!r}", Remedy("pass_groups", name))
@@ -513,11 +520,11 @@ class _Finder:
         stated = as_mapping(self.stated.get("true_groups"))
         found = {name: self.check(column, name) for name, column in stated.items()}
         if idle := [name for name in found if isinstance(groups.get(name, ""), str)]:
-            raise EvidenceError(f"true_groups.{idle[0]} needs group_probabilities.{idle[0]}")
+            raise EvidenceError(f"true_groups.{idle[0]} requires group_probabilities.{idle[0]}")
         for name, columns in groups.items():
             if not isinstance(columns, str) and name not in found and name in self.names:
                 found[name] = name
-                self.guessed.append(f"the true {name}, where it is needed, is the column {name}")
+                self.guessed.append(f"the observed {name} is the column {name}")
         return found
 
     def find_joint(
@@ -528,7 +535,7 @@ class _Finder:
         They are given as such lists, or as a pattern with two stars, for the value and the class.
         """
         if name not in groups or isinstance(groups[name], str):
-            raise EvidenceError(f"joint.{name} needs group_probabilities.{name}")
+            raise EvidenceError(f"joint.{name} requires group_probabilities.{name}")
         if isinstance(stated, str):
             if stated.count("*") != 2:
                 raise EvidenceError(
@@ -579,7 +586,7 @@ class _Finder:
         found = [name for name in _OBVIOUS[role] if name in self.names]
         if len(found) > 1:
             raise EvidenceError(
-                f"which column is the {role}, {' or '.join(found)}?",
+                f"the column of the {role} must be chosen from {' and '.join(found)}",
                 Remedy("choose_column", role, tuple(found)),
             )
         if not found:
@@ -596,7 +603,7 @@ class _Finder:
         stars = {format_value(value): column for value, column in self.expand(stated, role).items()}
         missing = [value for value in wanted if format_value(value) not in stars]
         if missing:
-            raise EvidenceError(f"{role} has no column for {missing[0]!r}; it has {list(stars.values())}")
+            raise EvidenceError(f"{role} must have a column for {missing[0]!r}, got {list(stars.values())}")
         return [stars[format_value(value)] for value in wanted]
 
     def check(self, name: Any, role: str) -> str:
@@ -613,7 +620,7 @@ class _Finder:
             return {self.check(name, role): name for name in stated}
         if role == "probabilities" and stated in self.names:
             raise EvidenceError(
-                f"{stated!r} is one column of scores: of two classes, which is it the probability of?",
+                f"the class to which the scores in {stated!r} belong must be given",
                 Remedy("choose_positive"),
             )
         found = self.match(stated) if stated.count("*") == 1 else {}
@@ -626,7 +633,7 @@ class _Finder:
 
     def match(self, pattern: str) -> dict[Value, str]:
         """Return the columns that match a pattern with a star, by the value that the star matches."""
-        first, _, last = pattern.rpartition("*")  # the name of a group may have a star, too
+        first, _, last = pattern.rpartition("*")  # earlier stars are part of a group's name
         matching = [
             name
             for name in self.names

@@ -43,13 +43,13 @@ from bylaw.rows.groups import (
 if TYPE_CHECKING:
     from bylaw.rows.margins import Margins
 
-SUM_TOLERANCE = 1e-4  # how far a row of probabilities may be from summing to one
+SUM_TOLERANCE = 1e-4  # of the sum of a row of probabilities, which should be one
 ROUNDING = 1e-9  # negative probabilities this small are rounding errors
-MARGIN_TOLERANCE = 0.1  # mean total variation between a joint's margins and the same from another model
-LEAST_WEIGHT = 1e-50  # of a row that counts; its inverse is the most
+MARGIN_TOLERANCE = 0.1  # of the mean total variation between joint and separate probabilities
+LEAST_WEIGHT = 1e-50  # the smallest positive weight; its inverse is the largest
 REJECTED = "reject"  # the label of an earlier model's rejections
-KNOWN = "known"  # in place of an outcome: a cost that is known when a row is decided, such as a price list
-_NOWHERE = -2  # the position of a value that is not among those of a column
+KNOWN = "known"  # given as an outcome: the cost is known at decision time, as from a price list
+_NOWHERE = -2  # the code of an unknown value
 _NOTHING_OBSERVED: dict[str, Any] = {
     "labels": None,
     "true_groups": {},
@@ -58,7 +58,7 @@ _NOTHING_OBSERVED: dict[str, Any] = {
     "limits": {},
     "largest_weight": None,
 }
-Limits = Mapping[str, tuple[float, float]]  # the least and the most of costs, by name
+Limits = Mapping[str, tuple[float, float]]  # {name: (smallest, largest possible value)} of costs
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -67,16 +67,16 @@ class RowData:
 
     classes: tuple[Value, ...]
     probabilities: Floats  # (n_rows, n_classes)
-    groups: Mapping[Any, Group] = field(default_factory=dict)  # by attribute, or by a tuple of them
+    groups: Mapping[Any, Group] = field(default_factory=dict)  # by attribute, or by a tuple of attributes
     joint: Mapping[str, Floats] = field(default_factory=dict)  # (n_rows, n_values, n_classes) each
     references: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # (n_rows,) codes, or (n_rows, K)
     costs: Mapping[str, Floats] = field(default_factory=dict)  # (n_rows, n_actions) each
     weights: Floats | None = None  # (n_rows,)
-    index: RowIndex | None = None  # of frames and series that have one
-    margins: Margins | None = None  # of all rows, where these are a sample of many more
-    options: tuple[Value, ...] = ()  # decisions that are no classes
+    index: RowIndex | None = None  # of the frames and series
+    margins: Margins | None = None  # of all rows, if these are a sample of them
+    options: tuple[Value, ...] = ()  # decisions that are not classes
 
-    # Fields with an entry for each row.
+    # Names of the fields with an entry for each row.
     per_row: ClassVar = ("probabilities", "groups", "joint", "references", "costs", "weights", "index")
 
     def __post_init__(self) -> None:
@@ -181,7 +181,7 @@ class RowData:
             return 1.0 if position is None else self.probabilities[rows, position]
         if (found := find_combination(self.groups, hidden)) is None:
             raise EvidenceError(
-                f"a rule refers to {' and '.join(hidden)} together, of which only probabilities are given",
+                f"a rule refers to {' and '.join(hidden)} together, but joint probabilities are missing",
                 Remedy("pass_combinations", choices=tuple(hidden)),
             )
         name, value = found
@@ -191,9 +191,9 @@ class RowData:
             return group.probabilities[rows, group.values.index(value)]
         if name not in self.joint:
             raise EvidenceError(
-                f"a rule on {name!r} and the label together, with unknown {name!r}, needs joint "
-                f"probabilities P({name}, label | x) of shape (rows, {len(group.values)}, "
-                f"{len(self.classes)})",
+                f"a rule on {name!r} and the label together requires their joint probabilities "
+                f"P({name}, label | x), of shape (rows, {len(group.values)}, {len(self.classes)}), since "
+                f"{name!r} is not known",
                 Remedy("pass_joint", str(name)),
             )
         return self.joint[name][rows, group.values.index(value), position]
@@ -239,7 +239,9 @@ class RowData:
         if isinstance(source, CostColumn):
             return self.costs[source.name][rows, source.item]
         answers = self.references[source.name]
-        position = self._decision_positions.get(source.item, _NOWHERE)  # an option that these rows never name
+        position = self._decision_positions.get(
+            source.item, _NOWHERE
+        )  # unknown if the earlier model never takes this option
         if answers.ndim == 1 or position == _NOWHERE:
             return answers[rows] == position if answers.ndim == 1 else np.zeros(len(answers[rows]))
         return answers[rows, position]
@@ -259,7 +261,9 @@ class RowData:
         """Raise an `EvidenceError` unless `length` is the number of rows."""
         if length != len(self):
             first = "probabilities" if self.classes else "costs"
-            raise EvidenceError(f"{what} has {length} rows, but {first} has {len(self)}")
+            raise EvidenceError(
+                f"{what} has {length} rows, but {first} has {len(self)}; pass columns of the same length"
+            )
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
@@ -339,7 +343,7 @@ class Evidence(RowData):
     """
 
     labels: Codes | None = None  # (n_rows,)
-    true_groups: Mapping[str, KnownGroup] = field(default_factory=dict)  # with codes -1 where missing
+    true_groups: Mapping[str, KnownGroup] = field(default_factory=dict)  # codes are -1 where missing
     # (n_rows, n_actions) each, NaN where missing
     outcomes: Mapping[str, Floats | str] = field(default_factory=dict)
     propensity_weights: Floats | None = None  # (n_rows,), NaN where missing
@@ -451,9 +455,7 @@ class Evidence(RowData):
         if propensity_weights is not None:
             masks = observed.find_observed()
             if not masks:
-                raise OptionError(
-                    "propensity_weights has no effect: no label or group is missing. Leave it out"
-                )
+                raise OptionError("propensity_weights must be left out if no label or group is missing")
             check_propensity_weights(columns["propensity_weights"], masks)
         return observed
 
@@ -544,14 +546,16 @@ def _read_probabilities(
         return labels, own(check_probabilities(matrix, "probabilities", normalize), probabilities)
     if options is None:
         raise EvidenceError(
-            "there is nothing to decide among: pass probabilities, one column per class, or options=[...] "
-            "and what each costs, costs={name: an array of shape (rows, options)}"
+            "probabilities or options must be given: pass probabilities, one column per class, or "
+            "options=[...] and their costs, costs={name: an array of shape (rows, options)}"
         )
     if classes:
-        raise EvidenceError(f"the classes {list(classes)} need probabilities, one column each")
+        raise EvidenceError(
+            f"probabilities must be given for the classes {list(classes)}; pass one column per class"
+        )
     if not costs:
         raise EvidenceError(
-            "options without classes differ by what they cost alone: pass costs={name: an array of shape "
+            "costs must be given if there are options but no classes: pass costs={name: an array of shape "
             "(rows, options)}"
         )
     name, first = next(iter(costs.items()))
@@ -562,11 +566,11 @@ def _read_options(options: Sequence[Any] | None, classes: tuple[Value, ...]) -> 
     if options is None:
         return ()
     if isinstance(options, str):
-        raise EvidenceError(f"options is a list of names, not the text {options!r}")
+        raise EvidenceError(f"options must be a list of names, got the text {options!r}")
     named = tuple(as_scalar(option, "an option", EvidenceError) for option in options)
     check_options(named, classes, EvidenceError)
     if len(classes) + len(named) < 2:
-        raise EvidenceError(f"the options are {list(named)}, so there is nothing to decide; name two or more")
+        raise EvidenceError(f"options must have two or more names if there are no classes, got {list(named)}")
     return named
 
 
@@ -614,20 +618,22 @@ class _Checker:
             self.rows.check_length(len(column.codes), what)
             return column
         if name in (LABEL, DECISION):
-            raise EvidenceError(f"{what}: a group is named by a string other than {name!r}")
+            raise EvidenceError(f"{what}: a group must not be named {name!r}; give it another name")
         if isinstance(name, tuple):
             if not isinstance(column, Mapping) or not all(
                 isinstance(value, tuple) and len(value) == len(name) for value in column
             ):
-                raise EvidenceError(f"{what} takes a dict from tuples of values to columns of probabilities")
+                raise EvidenceError(
+                    f"{what} must be a dict from tuples of values to columns of probabilities"
+                )
         elif not isinstance(column, Mapping) and len(getattr(column, "shape", (0,))) != 2:
             return factorize(self.rows.vector(column, what), what)
         matrix, names = self._matrix(column, what)
         names = list(column) if isinstance(name, tuple) else names
         if names is None:
             raise EvidenceError(
-                f"{what} is an array of shape {matrix.shape} without names; pass a frame or a dict "
-                "{value: probabilities}, or one value per row"
+                f"{what} must have named columns, got an array of shape {matrix.shape}; pass a frame or a "
+                "dict {value: probabilities}, or one value per row"
             )
 
         def as_value(value: Any) -> Any:
@@ -642,14 +648,14 @@ class _Checker:
         what, classes = f"joint[{name!r}]", self.rows.classes
         if not isinstance(group, GroupProbabilities):
             raise EvidenceError(
-                f"{what} needs groups[{name!r}] as probabilities; a known group needs no joint: leave it out"
+                f"{what} requires groups[{name!r}] as probabilities; if this group is known, leave joint out"
             )
         if not classes:
-            raise EvidenceError(f"{what} is about labels, and there are no classes: leave it out")
+            raise EvidenceError(f"{what} must be left out if there are no classes")
         joint = np.asarray(array, dtype=np.float64)
         wanted = (len(self.rows), len(group.values), len(classes))
         if joint.shape != wanted:
-            raise EvidenceError(f"{what} must have shape {wanted} (rows, values, classes), not {joint.shape}")
+            raise EvidenceError(f"{what} must have shape {wanted} (rows, values, classes), got {joint.shape}")
         joint = check_probabilities(joint.reshape(wanted[0], -1), what, self.normalize).reshape(wanted)
         for axis, marginal, other in (
             (1, self.rows.probabilities, "probabilities"),
@@ -658,9 +664,9 @@ class _Checker:
             distance = np.abs(joint.sum(axis=axis) - marginal).sum(axis=1).mean() / 2
             if distance > MARGIN_TOLERANCE:
                 raise EvidenceError(
-                    f"{what} does not add up to the {other} given beside it (mean distance {distance:.2f}, "
-                    f"tolerance {MARGIN_TOLERANCE:g}); are its rows, values {list(group.values)} and classes "
-                    f"{list(classes)} in the same order?"
+                    f"{what} must add up to the {other} given with it, got a mean distance of {distance:.2f} "
+                    f"(tolerance {MARGIN_TOLERANCE:g}); check that its rows, values {list(group.values)} and "
+                    f"classes {list(classes)} are in the same order"
                 )
         return own(joint, array)
 
@@ -671,17 +677,19 @@ class _Checker:
             matrix, names = self._matrix(column, what)
             if matrix.shape[1] != len(actions):
                 of = "decisions" if options else "classes"
-                raise EvidenceError(f"{what} has {matrix.shape[1]} columns for {len(actions)} {of}")
+                raise EvidenceError(
+                    f"{what} must have one column for each of {len(actions)} {of}, got {matrix.shape[1]}"
+                )
             ordered = columns_by_name(matrix, names, actions)
             return own(check_probabilities(ordered, what, self.normalize), column)
         vector = self.rows.vector(column, what)
-        # A rejection is a decision that agrees with no action, unless it is an action itself.
+        # A rejection agrees with no action, unless "reject" is an action.
         positions = {REJECTED: -1} | {action: i for i, action in enumerate(actions)}
-        if vector.dtype.kind in "UO":  # a column with "reject" has numbers as text
+        if vector.dtype.kind in "UO":  # in a column with "reject", numbers are text
             positions = {
                 str(label): i for label, i in positions.items() if isinstance(label, int)
             } | positions
-        otherwise = "" if options else ". Name decisions that are no classes: options=[...]"
+        otherwise = "" if options else ". If it is another decision, pass options=[...]"
         return own(encode_values(vector, positions, what, otherwise), None)
 
     def cost(self, name: str, array: Any) -> Floats:
@@ -689,7 +697,7 @@ class _Checker:
         matrix, actions = check_cost(matrix, name, len(self.rows)), (*self.rows.classes, *self.rows.options)
         if self.rows.options and matrix.shape[1] != len(actions):
             raise EvidenceError(
-                f"costs[{name!r}] has {matrix.shape[1]} columns; it needs one for each of {list(actions)}"
+                f"costs[{name!r}] must have one column for each of {list(actions)}, got {matrix.shape[1]}"
             )
         return own(columns_by_name(matrix, names, actions) if self.rows.options else matrix, array)
 
@@ -697,9 +705,11 @@ class _Checker:
         vector = as_numbers(weights, "weights")
         self.rows.check_length(len(vector), "weights")
         if not np.isfinite(vector).all() or (vector < 0).any():
-            raise EvidenceError("weights must be finite and not negative")
+            raise EvidenceError(
+                "weights must be finite and not negative; correct them or leave out these rows"
+            )
         if not vector.any():
-            raise EvidenceError("all weights are zero; there is nothing to learn from")
+            raise EvidenceError("at least one of the weights must be positive, got only zeros")
         return own(check_sizes(vector, "weights"), weights)
 
     def labels(self, labels: Any) -> Codes:
@@ -708,8 +718,8 @@ class _Checker:
             return np.full(len(vector), MISSING)
         if not self.rows.classes:
             raise EvidenceError(
-                f"labels: there are no classes, only the options {list(self.rows.options)}; their observed "
-                "costs are passed as outcomes={name: an array of shape (rows, options)}"
+                f"labels must be left out if there are only options, {list(self.rows.options)}; pass their "
+                "observed costs as outcomes={name: an array of shape (rows, options)}"
             )
         positions = {label: i for i, label in enumerate(self.rows.classes)}
         codes = encode_values(fill_missing(vector, missing), positions, "labels")
@@ -718,7 +728,9 @@ class _Checker:
     def true_group(self, name: str, column: Any) -> KnownGroup:
         what = f"true_groups[{name!r}]"
         if isinstance(column, Mapping) or len(getattr(column, "shape", (0,))) == 2:
-            raise EvidenceError(f"{what} must be the observed values, one value per row")
+            raise EvidenceError(
+                f"{what} must be a column of observed values, one per row, got several columns"
+            )
         if isinstance(column, KnownGroup):
             self.rows.check_length(len(column.codes), what)
             return align_true_group(name, column, self.rows.groups)
@@ -734,18 +746,18 @@ class _Checker:
         if isinstance(cost, str):
             if cost != KNOWN:
                 raise OptionError(
-                    f"{what} takes an array of shape (rows, actions), or {KNOWN!r} where the cost does not "
-                    f"depend on the outcome, not {cost!r}"
+                    f"{what} must be an array of shape (rows, actions), or {KNOWN!r} if the cost does not "
+                    f"depend on the outcome, got {cost!r}"
                 )
             return KNOWN
         masked = isinstance(cost, np.ma.MaskedArray)
         matrix = as_matrix(np.ma.filled(cost.astype(np.float64), np.nan) if masked else cost, what)[0]
         if matrix.ndim != 2 or len(matrix) != len(self.rows):
             raise EvidenceError(
-                f"{what} must have shape (rows, actions) with {len(self.rows)} rows, not {matrix.shape}"
+                f"{what} must have shape (rows, actions) with {len(self.rows)} rows, got {matrix.shape}"
             )
         if np.isinf(matrix).any():
-            raise EvidenceError(f"{what} must be finite, or missing (NaN) where it is not known")
+            raise EvidenceError(f"{what} must be finite, or NaN where it is missing, got infinite values")
         return own(matrix, cost)
 
     def propensity_weights(self, weights: Any) -> Floats:
@@ -753,7 +765,7 @@ class _Checker:
         try:
             return own(np.where(missing, np.nan, column).astype(np.float64), None)
         except (TypeError, ValueError):
-            raise EvidenceError(f"propensity_weights must be numbers, not {column.dtype}") from None
+            raise EvidenceError(f"propensity_weights must be numbers, got {column.dtype}") from None
 
     def _matrix(self, columns: Any, what: str) -> tuple[Floats, list[Any] | None]:
         matrix, names = as_matrix(columns, what)
@@ -776,7 +788,7 @@ def align_true_group(name: str, group: KnownGroup, groups: Mapping[Any, Group]) 
         return group
     if unknown := set(group.values) - set(values := groups[name].values):
         raise EvidenceError(
-            f"{what} has values without probabilities: {sorted(map(str, unknown))}; there are "
+            f"{what} has values without probabilities: {sorted(map(str, unknown))}; the groups have "
             f"probabilities of {list(values)}"
         )
     aligned, known = group.with_values(values), groups[name]
@@ -784,8 +796,8 @@ def align_true_group(name: str, group: KnownGroup, groups: Mapping[Any, Group]) 
         wrong = (aligned.codes != known.codes) & (aligned.codes >= 0)
         if wrong.any():
             raise EvidenceError(
-                f"{what} differs on {int(wrong.sum()):,} rows from the group by which decisions are made; "
-                "leave it out, or give the other one another name"
+                f"{what} must equal groups[{name!r}], which is known at decision time, but differs on "
+                f"{int(wrong.sum()):,} rows; leave it out, or rename one of them"
             )
     return aligned
 
@@ -799,8 +811,8 @@ def check_propensity_weights(weights: Floats, masks: Mapping[str, Mask]) -> Floa
     filled = np.where(observed, weights, 1.0)
     if not np.isfinite(filled).all() or (filled <= 0).any():
         raise EvidenceError(
-            "propensity_weights must be finite and positive on every row that shows a label or a group which "
-            "others lack: 1 / P(seen | x)"
+            "propensity_weights must be finite and positive on each row with an observed label or group that "
+            "is missing on other rows; pass 1 / P(observed | x)"
         )
     return check_sizes(filled, "propensity_weights")
 
@@ -838,9 +850,9 @@ def check_sizes(weights: Floats, what: str) -> Floats:
     positive = weights[weights > 0]
     if positive.min() < LEAST_WEIGHT or positive.max() > 1 / LEAST_WEIGHT:
         raise EvidenceError(
-            f"{what} must be zero, or from {LEAST_WEIGHT:g} to {1 / LEAST_WEIGHT:g}, so that their sums and "
-            f"squares are numbers; these range from {positive.min():.3g} to {positive.max():.3g}. Only their "
-            "ratios count: divide them by their mean"
+            f"{what} must be zero, or from {LEAST_WEIGHT:g} to {1 / LEAST_WEIGHT:g}, so that their squares "
+            f"do not overflow, got {positive.min():.3g} to {positive.max():.3g}; divide them by their mean, "
+            "as only their ratios matter"
         )
     return weights
 
@@ -873,7 +885,7 @@ def concatenate(parts: Sequence[Evidence]) -> Evidence:
         alike = all(_find_kind(getattr(part, name)) == _find_kind(getattr(first, name)) for name in names)
         if not alike or any(getattr(part, name) != getattr(first, name) for name in fixed):
             raise EvidenceError(
-                f"batches must have the same classes and columns: {first} came first, and then {part}"
+                f"batches must have the same classes and columns, got {first} and then {part}"
             )
     columns = {name: _stack([getattr(part, name) for part in parts]) for name in names}
     return first.with_columns(index=None, **columns)
@@ -892,7 +904,7 @@ def as_evidence(evidence: Any) -> Evidence:
     """Return the argument; raise an `EvidenceError` if it is not `Evidence`."""
     if not isinstance(evidence, Evidence):
         raise EvidenceError(
-            f"rows are passed as Evidence(probabilities, ...), not as {type(evidence).__name__}"
+            f"rows must be passed as Evidence(probabilities, ...), got {type(evidence).__name__}"
         )
     return evidence
 
@@ -904,10 +916,10 @@ def check_cost(matrix: Floats, name: str, n_rows: int) -> Floats:
     """
     if matrix.ndim != 2 or len(matrix) != n_rows:
         raise EvidenceError(
-            f"costs[{name!r}] must have shape (rows, actions) with {n_rows} rows, not {matrix.shape}"
+            f"costs[{name!r}] must have shape (rows, actions) with {n_rows} rows, got {matrix.shape}"
         )
     if not np.isfinite(matrix).all():
-        raise EvidenceError(f"costs[{name!r}] must be finite")
+        raise EvidenceError(f"costs[{name!r}] must be finite, got infinite or missing values; fill them in")
     return matrix
 
 
@@ -922,20 +934,20 @@ def check_classes(
         hint = (
             "; for scores p of a positive class pass np.column_stack([1 - p, p])" if matrix.ndim == 1 else ""
         )
-        raise EvidenceError(f"probabilities must have shape (rows, classes), not {matrix.shape}{hint}")
+        raise EvidenceError(f"probabilities must have shape (rows, classes), got {matrix.shape}{hint}")
     if classes is None:
         classes = names if names is not None else range(matrix.shape[1])
     labels = tuple(as_scalar(label, "a class", EvidenceError) for label in classes)
     if len(labels) != matrix.shape[1]:
         raise EvidenceError(
-            f"{len(labels)} classes are named, but probabilities has {matrix.shape[1]} columns"
+            f"probabilities must have one column for each of {len(labels)} classes, got {matrix.shape[1]}"
         )
     if len(set(map(str, labels))) != len(labels) or len(set(labels)) != len(labels):
-        raise EvidenceError(f"the classes {list(labels)} are not all different, or are written alike")
-    if len(labels) < 2:
         raise EvidenceError(
-            "there is a single class, so there is nothing to decide; pass one column per class"
+            f"the classes must be all different, also when written as text, got {list(labels)}"
         )
+    if len(labels) < 2:
+        raise EvidenceError("probabilities must have two or more classes, got one; pass one column per class")
     return labels, columns_by_name(matrix, names, labels)
 
 
@@ -970,9 +982,12 @@ def check_probabilities(matrix: Floats, what: str, normalize: bool) -> Floats:
             "if these are logits, apply softmax first"
         )
     if normalize:
-        sums = matrix.sum(axis=1)  # row by row, the same in any batch
+        sums = matrix.sum(axis=1)  # unlike the product below, the same in any batch
         if not sums.all():
-            raise EvidenceError(f"{what}: row {int(np.argmin(sums))} is all zeros and cannot be normalized")
+            raise EvidenceError(
+                f"{what} must not be all zeros in a row to be normalized, got zeros in row "
+                f"{int(np.argmin(sums))}"
+            )
         return matrix / sums[:, None]
     sums = matrix @ np.ones(matrix.shape[1])
     off = np.abs(sums - 1)

@@ -19,8 +19,9 @@ Part = slice | NDArray[np.intp]
 MISSING = -1  # the code of a label or a group that was not observed
 _ARROW_TEXTS = ("string", "large_string", "string_view")
 _ARROW_DICTIONARIES = ("dictionary<values=string", "dictionary<values=large_string")
-_NARROW = 2**12  # a range of numbers that is counted rather than sorted
-_LEAST_ROWS = ((5000, math.inf), (500, 20), (20, 5))  # more values than the first need so many rows each
+_NARROW = 2**12  # integers in a range up to this are counted rather than sorted, which is faster
+# (number of values, rows): a column with more values than this must have so many rows per value (median).
+_LEAST_ROWS = ((5000, math.inf), (500, 20), (20, 5))
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class KnownGroup:
     """An attribute whose value is known on every row, or was observed on some of the rows."""
 
     values: tuple[Value, ...]
-    codes: NDArray[np.int64]  # (n_rows,) positions in `values`; `MISSING` where it was not observed
+    codes: NDArray[np.int64]  # (n_rows,) positions in `values`; `MISSING` if not observed
     known: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -46,7 +47,9 @@ class KnownGroup:
 
     def with_values(self, values: tuple[Value, ...]) -> KnownGroup:
         """Return the group with codes that are positions in `values`, which must include its values."""
-        positions = np.array([*(values.index(value) for value in self.values), MISSING])  # the last one is -1
+        positions = np.array(
+            [*(values.index(value) for value in self.values), MISSING]
+        )  # the last entry is for code -1
         return self if values == self.values else KnownGroup(values, positions[self.codes])
 
 
@@ -54,7 +57,7 @@ class KnownGroup:
 class GroupProbabilities:
     """An attribute whose values are unknown, with their probabilities on each row."""
 
-    values: tuple[Any, ...]  # tuples of values for several attributes together
+    values: tuple[Any, ...]  # tuples of values if there are several attributes
     probabilities: Floats  # (n_rows, n_values)
     known: ClassVar[bool] = False
 
@@ -84,7 +87,7 @@ def find_distinct(vector: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]
     if high - low >= _NARROW or high > np.iinfo(np.int64).max:
         values, places = np.unique(vector, return_inverse=True)
         return values, places.astype(np.int64, copy=False)
-    # Numbers that lie close together are counted, which is faster than to sort them.
+    # Integers that lie close together are counted, which is faster than sorting.
     offsets = vector.astype(np.int64) - low
     present = np.bincount(offsets, minlength=1) > 0
     values = (np.flatnonzero(present) + low).astype(vector.dtype)
@@ -104,19 +107,19 @@ def check_group_sizes(values: Sequence[Value], counts: NDArray[Any], what: str) 
         return
     each = "1 row" if typical == 1 else f"{typical:,} rows"
     found = f"half of them on {each} or fewer" if counts.max() > typical else f"each on {each}"
-    most = f"rules compare at most {_LEAST_ROWS[0][0]:,}"
-    limit = most if needed == math.inf else f"{needed} rows each would do"
+    most = f"at most {_LEAST_ROWS[0][0]:,} are allowed"
+    limit = most if needed == math.inf else f"{needed} rows each would suffice"
     number = isinstance(values[0], int | float)
     advice = (
-        "a number, put it into a few bins: np.digitize(column, np.quantile(column, [0.2, 0.4, 0.6, 0.8]))"
+        "a number, divide it into a few bins: np.digitize(column, np.quantile(column, [0.2, 0.4, 0.6, 0.8]))"
         if number
-        else "a text with many rare values, put these together: column.where(column.map("
+        else "text with many rare values, merge these: column.where(column.map("
         "column.value_counts()) >= 20, 'other')"
     )
     raise EvidenceError(
-        f"{what} has {len(values):,} different values on {int(counts.sum()):,} rows, {found}; as groups to "
-        f"be compared these are too many ({limit}). If it is an id, name another column in the rules. If it "
-        f"is {advice}"
+        f"{what} has {len(values):,} different values on {int(counts.sum()):,} rows, {found}; these are too "
+        f"many ({limit}) to compare as groups. If it is an id, name another column in the rules. If it is "
+        f"{advice}"
     )
 
 
@@ -129,12 +132,14 @@ def factorize(vector: NDArray[Any], what: str) -> KnownGroup:
     try:
         found = [as_scalar(value, f"a value of {what}") for value in dict.fromkeys(rows)]
     except (TypeError, RuleError) as problem:
-        raise EvidenceError(f"{what} has values that are not plain text or numbers: {problem}") from None
+        raise EvidenceError(f"the values of {what} must be text or numbers: {problem}") from None
     check_length(max((len(value) for value in found if isinstance(value, str)), default=0), what)
     try:
         values = tuple(sorted(found))  # type: ignore[type-var]
     except TypeError:
-        raise EvidenceError(f"{what} mixes types of values: {found[:5]}; convert them to one type") from None
+        raise EvidenceError(
+            f"the values of {what} must have one type, got {found[:5]}; convert them to one type"
+        ) from None
     positions = {value: i for i, value in enumerate(values)}
     codes = np.fromiter(map(positions.__getitem__, rows), dtype=np.int64, count=len(rows))
     return KnownGroup(values, codes)
@@ -152,7 +157,7 @@ def factorize_arrow(column: Any, what: str) -> KnownGroup | None:
     encoded = whole if type_name.startswith("dictionary") else whole.dictionary_encode()
     texts = encoded.dictionary.to_pylist()
     if encoded.null_count or None in texts:
-        return None  # reading it as a vector shows where values are missing
+        return None  # the caller reads it as a vector, which finds missing values
     group = factorize(np.array(texts, dtype=object), what)
     codes = group.codes[encoded.indices.to_numpy(zero_copy_only=False)]
     found = KnownGroup(group.values, codes)

@@ -20,9 +20,9 @@ from bylaw.language.expressions import LABEL, Conditions, Source
 from bylaw.rows.evidence import RowData
 from bylaw.rows.groups import find_combination
 
-_MOST_CELLS = 100_000  # combinations of known groups
-Cell = tuple[Value, ...]  # a value of each known group
-Key = tuple[Any, Any, Any]  # unknown group, its value, label; None for what an event leaves open
+_MOST_CELLS = 100_000  # the largest number of combinations of known groups
+Cell = tuple[Value, ...]  # one value for each known group
+Key = tuple[Any, Any, Any]  # unknown group, its value, label; None for those that an event does not involve
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,11 @@ class Margins:
     Margins of different rows can be added.
     """
 
-    names: tuple[str, ...]  # known groups
-    keys: Mapping[Key, int]  # the columns of the sums
-    cells: Mapping[Cell, Floats]  # (2, n_keys): sums of w and of w^2 times the probabilities
-    sizes: Mapping[Source, float] = field(default_factory=dict)  # E|x| of other columns, if no row is at hand
+    names: tuple[str, ...]  # the known groups
+    keys: Mapping[Key, int]  # the position of each event in the sums
+    cells: Mapping[Cell, Floats]  # (2, n_keys): sums of w and w^2 times event probabilities
+    # The mean absolute value of other columns, for rows in a database.
+    sizes: Mapping[Source, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, rows: RowData, attributes: Sequence[str]) -> Margins:
@@ -63,8 +64,9 @@ class Margins:
     def __add__(self, other: Margins) -> Margins:
         if self.names != other.names or self.keys != other.keys:
             raise EvidenceError(
-                "parts of the rows have different columns: "
-                f"{list(self.names)} with {len(self.keys)}, {list(other.names)} with {len(other.keys)}"
+                "all parts of the rows must have the same groups and classes, got "
+                f"groups {list(self.names)} with {len(self.keys)} events and {list(other.names)} with "
+                f"{len(other.keys)}"
             )
         cells = dict(self.cells)
         for cell, sums in other.cells.items():
@@ -85,7 +87,8 @@ class Margins:
         except TypeError:
             shown = sorted(map(repr, found))[:5]
             raise EvidenceError(
-                f"groups[{name!r}] mixes types of values: {', '.join(shown)}; convert them to one type"
+                f"the values of groups[{name!r}] must have one type, got {', '.join(shown)}; convert them to "
+                "one type"
             ) from None
 
     def count_values(self, name: str) -> Floats:
@@ -133,8 +136,8 @@ def check_cells(names: Sequence[str], n_cells: int, most: int) -> None:
     """Raise an `EvidenceError` if known groups have more than `most` combinations of values."""
     if n_cells > most:
         raise EvidenceError(
-            f"{' x '.join(names)} has more than {most:,} combinations of values; is one of these columns a "
-            "number, or an id? Put its values into a few groups first"
+            f"the groups {' x '.join(names)} must have at most {most:,} combinations of values, got more; if "
+            "one of these columns is a number or an id, divide its values into a few groups first"
         )
 
 

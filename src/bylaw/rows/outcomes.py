@@ -39,11 +39,13 @@ class PartlySeen:
     """Labels and groups that were observed on some rows or on all, which subsets of the rows share."""
 
     evidence: Evidence
-    codes: NDArray[np.int64] | None  # (n_rows,): of labels; any code where these are missing
-    groups: Mapping[str, KnownGroup]  # likewise
-    seen: Mapping[str, Mask]  # where, for attributes with missing values: (n_rows,) each
-    weights: Floats | None = None  # (n_rows,): 1 / P(seen | x)
-    views: dict[Names, RowData] = field(default_factory=dict)  # results of `view`, and of `correction`
+    codes: NDArray[np.int64] | None  # (n_rows,): positions of labels; arbitrary where missing
+    groups: Mapping[str, KnownGroup]  # with arbitrary codes where missing
+    seen: Mapping[str, Mask]  # (n_rows,) each: masks of the attributes with missing values
+    weights: Floats | None = None  # (n_rows,): 1 / P(observed | x)
+    views: dict[Names, RowData] = field(
+        default_factory=dict
+    )  # cached results of `view`; next, of `correction`
     corrections: dict[Names, Floats] = field(default_factory=dict)
 
     def view(self, names: Names) -> RowData:
@@ -65,8 +67,9 @@ class PartlySeen:
             share = float(np.average(shown, weights=self.evidence.weights))
             if not share > 0:
                 raise EvidenceError(
-                    f"a rule refers to {' and '.join(sorted(names))}, and no row with weight shows "
-                    f"{'both' if len(names) == 2 else 'all of them' if len(names) > 2 else 'it'}"
+                    f"a rule refers to {' and '.join(sorted(names))}, but no row with positive weight has "
+                    f"{'observed values of all of them' if len(names) > 1 else 'an observed value of it'}; "
+                    "check the weights, or add such rows"
                 )
             self.corrections[names] = shown / share
         return self.corrections[names]
@@ -81,8 +84,8 @@ class ObservedRows(RowData):
     prediction-powered: on single rows it may be below zero or above one, but its mean is unbiased.
     """
 
-    predicted: Evidence = field(kw_only=True)  # the same rows as they were predicted
-    observed: Names = field(kw_only=True)  # attributes that some rows have; "label" and costs among them
+    predicted: Evidence = field(kw_only=True)  # the same rows with predictions
+    observed: Names = field(kw_only=True)  # columns observed on some rows; "label" and costs too
     partly: PartlySeen | None = field(kw_only=True, default=None)  # None if no row has missing values
     # Positions of these rows among those of `partly`.
     places: NDArray[np.intp] | None = field(kw_only=True, default=None)
@@ -115,7 +118,7 @@ class ObservedRows(RowData):
         total = before = super().event_probability(event, rows)
         if self.partly is None:
             return total
-        # Correct by one attribute after the other: groups first, those that more rows have before others.
+        # Correct for one attribute after the other: groups first, in decreasing order of their observed rows.
         where, seen = self._locate(rows), self.partly.seen
         order = self.find_partly_seen(name for name, _ in event)
         order = sorted(order, key=lambda name: (name == LABEL, -seen[name].sum(), name))
@@ -251,7 +254,10 @@ def _guess_groups(evidence: Evidence, known: Mapping[str, KnownGroup], seen: Map
         group, weights = known[name], evidence.row_weights * seen[name]
         counts = np.bincount(group.codes, weights, minlength=len(group.values))
         if not counts.sum() > 0:
-            raise EvidenceError(f"no row with weight shows {name!r}")
+            raise EvidenceError(
+                f"no row with positive weight has an observed value of {name!r}; check the weights, or add "
+                "such rows"
+            )
         shares = np.tile(counts / counts.sum(), (len(evidence), 1))
         groups[name] = GroupProbabilities(group.values, shares)
         if evidence.classes:

@@ -36,8 +36,8 @@ from bylaw.rows.evidence import REJECTED
 from bylaw.rows.json_lines import open_lines, read_first
 from bylaw.rows.text_values import check_length, has_truth, match_value, parse_values
 
-BATCH_ROWS = 131_072  # a few megabytes of scores
-_HIDDEN = (".", "_")  # first characters of the names of markers, such as _SUCCESS
+BATCH_ROWS = 131_072  # a few megabytes
+_HIDDEN = (".", "_")  # first characters of the names of marker files, such as _SUCCESS
 _DECIMAL = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]*)?([eE][-+]?[0-9]+)?")
 _SUFFIXES = {
     ".csv": "csv",
@@ -54,7 +54,7 @@ _SUFFIXES = {
     ".json": "json",
 }
 _Opened = tuple[Any, Iterator[Any]]  # a schema, and the batches
-# Of CSV files, if it does not follow from their names; see `read_with_delimiter`.
+# The delimiter of CSV files, if it does not follow from their names; see `read_with_delimiter`.
 _delimiter: ContextVar[str | None] = ContextVar("delimiter", default=None)
 
 
@@ -62,7 +62,7 @@ def detect_format(path: Path) -> str:
     """Return the format of a file (csv, parquet, arrow or json) from the ending of its name."""
     suffix = find_suffix(path)
     if suffix is None:
-        raise OptionError(f"{path}: a table's name ends in one of {', '.join(_SUFFIXES)}")
+        raise OptionError(f"the name of a table must end in one of {', '.join(_SUFFIXES)}, got {path}")
     return _SUFFIXES[suffix]
 
 
@@ -83,7 +83,7 @@ def _find_delimiter(path: Path) -> str:
 def read_with_delimiter(delimiter: str | None) -> Iterator[None]:
     """Return a context in which CSV files are read with a delimiter; by default a comma, or a tab in .tsv."""
     if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
-        raise OptionError(f"a delimiter is one character, such as ';', not {delimiter!r}")
+        raise OptionError(f"the delimiter must be one character, such as ';', got {delimiter!r}")
     token = _delimiter.set(delimiter)
     try:
         yield
@@ -109,12 +109,12 @@ def find_files(source: str) -> list[Path]:
     else:
         found = [path]
     if not found:
-        raise EvidenceError(f"there are no files in {source}")
+        raise EvidenceError(f"no files were found in {source}; check the path")
     for other in found[1:]:
         if detect_format(other) != detect_format(found[0]):
             raise EvidenceError(
-                f"{other} is {detect_format(other)}, and {found[0]} is {detect_format(found[0])}; the files "
-                "of one table have the same format"
+                f"the files of one table must have the same format, got {detect_format(found[0])} for "
+                f"{found[0]} and {detect_format(other)} for {other}"
             )
     return found
 
@@ -147,7 +147,7 @@ def find_root(path: Path) -> Path:
         return path if path.is_dir() else path.parent
     fixed = next(i for i, part in enumerate(path.parts) if glob.has_magic(part))
     if ".." in path.parts[fixed:]:
-        raise OptionError(f"{path}: .. cannot come after a star")
+        raise OptionError(f"{path} must not have .. after a star; write the path without ..")
     return Path(*path.parts[:fixed])
 
 
@@ -198,13 +198,15 @@ class TableFile:
     """A table of any size that is read in batches; its path may be a folder or a pattern of many files."""
 
     path: Path
-    text: Sequence[str] = ()  # columns of text, even if it looks like numbers
-    numbers: Sequence[str] = ()
+    text: Sequence[str] = ()  # columns to read as text, even if it looks like numbers
+    numbers: Sequence[str] = ()  # columns to read as numbers
     # Columns of labels or groups, with their values if these are known.
     values: Mapping[str, Sequence[Value]] = field(default_factory=dict)
-    types: Mapping[str, Any] = field(default_factory=dict)  # of columns, if this is one of several files
-    delimiter: str | None = field(default_factory=_delimiter.get)  # of a CSV file; None: that of its name
-    row_groups: tuple[int, ...] | None = None  # of a Parquet file; None for all of them
+    types: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # Arrow types of columns, if this is one of several files
+    delimiter: str | None = field(default_factory=_delimiter.get)  # of a CSV file; None to use its name
+    row_groups: tuple[int, ...] | None = None  # to read from a Parquet file; None for all of them
 
     @cached_property
     def files(self) -> list[Path]:
@@ -220,7 +222,7 @@ class TableFile:
             raise EvidenceError(f"{first} has two columns named {twice[0]!r}; rename one of them")
         if len(names) == 1 and ";" in names[0]:
             raise EvidenceError(
-                f"{first} seems to be separated by semicolons, and bylaw reads commas",
+                f"{first} must be separated by commas, got what seem to be semicolons",
                 Remedy("state_delimiter"),
             )
         for path, other in others:
@@ -230,8 +232,8 @@ class TableFile:
             ):
                 if missing:
                     raise EvidenceError(
-                        f"{lacks} has no column {missing[0]!r}, which {has} has; the files of one table have "
-                        "the same columns"
+                        f"the files of one table must have the same columns, but {lacks} has no column "
+                        f"{missing[0]!r}, which {has} has"
                     )
         return names
 
@@ -290,8 +292,8 @@ class TableFile:
                 found = pyarrow.unify_schemas(pair, promote_options="permissive").field(0).type
             except pyarrow.ArrowException:
                 raise EvidenceError(
-                    f"{path}: the column {name!r} is {other}, and in {first} it is {found}; the files of one "
-                    "table have the same columns"
+                    f"the files of one table must have columns of the same types, but {name!r} is {other} in "
+                    f"{path} and {found} in {first}; convert it to one type"
                 ) from None
         return found
 
@@ -315,7 +317,9 @@ class TableFile:
                     parts.append(batch)
                     n_bytes += batch.nbytes
                     if n_bytes > most_bytes:
-                        raise MemoryError(f"{self.path} has columns of more than {most_bytes:,.0f} bytes")
+                        raise MemoryError(
+                            f"the columns of {self.path} take more than {most_bytes:,.0f} bytes"
+                        )
                 tables.append(pyarrow.Table.from_batches(parts, schema=schema))
         return self.parse_values(pyarrow.concat_tables(tables))
 
@@ -336,7 +340,7 @@ class TableFile:
                 column = parse_column(column, known)
             except EvidenceError as problem:
                 for file in self.split([name]) if len(self.files) > 1 else ():
-                    file.read([name])  # raises an error that names the one file
+                    file.read([name])  # raises an error that names the file
                 problem.add_place(f"{self.path}: {name}")
                 raise
             rows = rows.set_column(rows.schema.get_field_index(name), name, column)
@@ -389,7 +393,7 @@ def open_columns(
 
 
 def _open_parquet(table: TableFile, columns: Sequence[str] | None, stack: contextlib.ExitStack) -> _Opened:
-    # Without pre_buffer=False, pyarrow holds the whole file in the end.
+    # Without pre_buffer=False, pyarrow holds the whole file in memory in the end.
     file = stack.enter_context(pyarrow.parquet.ParquetFile(table.path, pre_buffer=False))
     schema = file.schema_arrow
     if columns is not None:
@@ -418,7 +422,7 @@ def _open_csv(table: TableFile, columns: Sequence[str] | None, stack: contextlib
     for column in reader.schema:
         if pyarrow.types.is_binary(column.type):
             raise EvidenceError(
-                f"{table.path}: the column {column.name!r} is not text in UTF-8; save the file as UTF-8"
+                f"{table.path}: the column {column.name!r} must be text in UTF-8; save the file as UTF-8"
             )
     return reader.schema, iter(reader)
 
@@ -441,7 +445,7 @@ def _open_arrow(table: TableFile, columns: Sequence[str] | None, stack: contextl
 def _open_json(table: TableFile, columns: Sequence[str] | None, stack: contextlib.ExitStack) -> _Opened:
     lines = stack.enter_context(open_lines(table.path))
     first = read_first(lines)
-    # Otherwise text that looks like a date becomes one, and what begins with whole numbers stays with them.
+    # Otherwise text that looks like a date becomes one, and columns that begin with integers become integers.
     texts = [name for name in (*table.text, *table.values) if isinstance(first.get(name), str)]
     numbers = [name for name in table.numbers if isinstance(first.get(name), int | float)]
     kinds = {**dict.fromkeys(texts, pyarrow.string()), **dict.fromkeys(numbers, pyarrow.float64())}
@@ -481,7 +485,7 @@ def parse_column(column: Any, known: Sequence[Value] = ()) -> Any:
     if known and REJECTED not in texts:
         matched = {text: match_value(text, known) for text in texts}
         if strange := [text for text, value in matched.items() if value is None]:
-            raise EvidenceError(f"{strange[0]!r} is none of {shorten(known)}")
+            raise EvidenceError(f"unknown value {strange[0]!r}; it must be one of {shorten(known)}")
         values: list[Any] = list(matched.values())
     else:
         values = list(parse_values(texts))
@@ -489,7 +493,7 @@ def parse_column(column: Any, known: Sequence[Value] = ()) -> Any:
         values = [float(text) for text in texts]
     try:
         return (pyarrow.array(values) if values else encoded.dictionary).take(encoded.indices)
-    except OverflowError:  # of numbers with more than 64 bits
+    except OverflowError:  # integers with more than 64 bits
         return column
 
 

@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
 _TRUTH = {"true": True, "false": False}
-MOST_CHARACTERS = 10_000  # of a label or a value of a group: they are copied, sorted and shown in messages
+MOST_CHARACTERS = 10_000  # in a label or group: they are copied, sorted and shown in messages
 
 
 def check_length(longest: int, what: str) -> None:
     """Raise an `EvidenceError` if the longest text in a column of labels or groups is too long."""
     if longest > MOST_CHARACTERS:
         raise EvidenceError(
-            f"{what} must hold texts of at most {MOST_CHARACTERS:,} characters, got one of {longest:,}; is "
-            "it a column of labels or groups? Shorten its texts, or name another column"
+            f"{what} must hold texts of at most {MOST_CHARACTERS:,} characters, got one of {longest:,}; "
+            "shorten the texts, or name another column of labels or groups"
         )
 
 
