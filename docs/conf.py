@@ -65,7 +65,7 @@ sphinx_gallery_conf = {
     "first_notebook_cell": "# Needs the extra demo of bylaw; some need duckdb or polars.\n%matplotlib inline",
 }
 
-# What functions return: no one constructs these, so their signatures would only distract.
+# Classes of results. Users do not construct them, so their signatures are hidden.
 RESULTS = {
     *("Audit", "Certificate", "Diagnosis", "Explanation", "Frontier", "Guarantee", "Policy", "Report"),
     *("RuleAudit", "RuleWatch", "Sensitivity", "Solution", "Status", "Step", "Verdict", "Watch"),

@@ -1,4 +1,4 @@
-"""How figures of the gallery look: the report's colours, no clutter. A downloaded notebook does without."""
+"""How figures of the gallery look: the report's colors, no clutter. A downloaded notebook does without."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cycler import cycler
 
 from bylaw.view.colors import LIGHT
 
-# C0 with rules, C1 what it is compared with, C2 the baseline; told apart by all kinds of colour vision.
+# C0 with rules, C1 what it is compared with, C2 the baseline; told apart by all kinds of color vision.
 COLOURS = [LIGHT["accent"], "#d97706", LIGHT["before"], "#6fb1e4", LIGHT["ink"]]
 STYLE = {
     "axes.axisbelow": True,

@@ -1,6 +1,6 @@
 """1,989 real mortgage decisions: equal approval for black and other applicants, few referrals.
 
-A logistic model predicts approval without seeing race. Two rules are added after the fact:
+A logistic model predicts approval without using race. Two rules are added after training:
 approval rates within 2 points of each other, and at most 10 % of files referred to a human.
 """
 
@@ -25,8 +25,8 @@ PARITY, REFERRALS = abs(GAP) <= 0.02, rejected() <= 0.10
 
 
 def evidence_of_mortgages() -> tuple[Evidence, Evidence, np.ndarray]:
-    """A model was trained on a third of the files; the others become evidence: one third to fit
-    the policy, one third of new files, with their true outcomes."""
+    """Train a model on a third of the files. Return evidence for the others, with their true outcomes:
+    one third to fit the policy, and one third of new files."""
     columns = Columns(["p_approve", "p_deny"], ["approve", "deny"], groups={"race": "race"})
     tables = mortgages()
     evidence = [columns.evidence(tables[name]) for name in ("scores", "new")]
@@ -34,7 +34,7 @@ def evidence_of_mortgages() -> tuple[Evidence, Evidence, np.ndarray]:
 
 
 def observed_error(policy: Policy, new: Evidence, outcome: np.ndarray) -> float:
-    """The share of new files that are answered, and wrongly, with the randomness integrated out."""
+    """Return the share of new files with a wrong answer, averaged over the randomness."""
     wrong = outcome[:, None] != np.array(new.classes)
     return float((policy.probabilities(new)[:, : len(new.classes)] * wrong).sum(axis=1).mean())
 
@@ -60,27 +60,27 @@ def table(before: Policy, after: Policy, fitted: Evidence, new: Evidence, outcom
 
 def plot(before: Policy, after: Policy, fitted: Evidence, path: Path) -> None:
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
-    colours = {BLACK: "#c2410c", OTHERS: "#1d4ed8"}
-    for group, colour in colours.items():
+    colors = {BLACK: "#c2410c", OTHERS: "#1d4ed8"}
+    for group, color in colors.items():
         rates = [policy.expected(APPROVED[group], fitted) for policy in (before, after)]
-        left.plot([0, 1], rates, "o-", color=colour, linewidth=2.5, markersize=9)
+        left.plot([0, 1], rates, "o-", color=color, linewidth=2.5, markersize=9)
         for x, rate, side in ((0, rates[0], "right"), (1, rates[1], "left")):
             nudge = 0.008 * (1 if group == OTHERS else -1) * x
             left.text(x + (0.07 if x else -0.07), rate + nudge, f"{group} {rate:.0%}",
-                      color=colour, ha=side, va="center")  # fmt: skip
+                      color=color, ha=side, va="center")  # fmt: skip
     left.set(xlim=(-0.6, 1.6), xticks=[0, 1], xticklabels=["baseline", "with the rules"])
     left.set_title("Approval rate", loc="left", fontweight="bold")
     left.yaxis.set_major_locator(mpl.ticker.MultipleLocator(0.05))
     left.yaxis.set_major_formatter(mpl.ticker.PercentFormatter(1, decimals=0))
 
     gaps = np.array([0.0, 0.01, 0.02, 0.03, 0.04, 0.06, 0.08, 0.1, 0.13, 0.16, 0.2])
-    for budget, colour in ((0.0, "#94a3b8"), (0.05, "#0d9488"), (0.10, "#4c1d95")):
+    for budget, color in ((0.0, "#94a3b8"), (0.05, "#0d9488"), (0.10, "#4c1d95")):
         costs = [
             solve(Problem(error(), [abs(GAP) <= gap, rejected() <= budget]), fitted).expected(error(), fitted)
             for gap in gaps
         ]
-        right.plot(gaps, costs, color=colour, linewidth=2.5)
-        right.text(gaps[-1] + 0.003, costs[-1], f"{budget:.0%} referred", color=colour, va="center")
+        right.plot(gaps, costs, color=color, linewidth=2.5)
+        right.text(gaps[-1] + 0.003, costs[-1], f"{budget:.0%} referred", color=color, va="center")
     right.plot(0.02, after.expected(error(), fitted), "o", color="#4c1d95", markersize=9)
     right.set(xlim=(-0.005, 0.26), xlabel="allowed gap in approval")
     right.set_title("What the rules cost: expected error", loc="left", fontweight="bold")

@@ -1,4 +1,4 @@
-"""Any stochastic optimizer plugs in: here Adam, from optax, on the paper's dual."""
+"""Use a stochastic optimizer from another library: Adam, from optax, on the paper's dual."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An engine of one's own: a pool of processes that read Parquet files, where Ray or Slurm could stand."""
+"""A custom engine: a pool of processes that read Parquet files. Ray or Slurm can be used in the same way."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ProcessPool(Engine):
 
 
 def write_files(folder: Path) -> tuple[Path, ...]:
-    """Scores of 30,000 cases in three files."""
+    """Write the scores of 30,000 cases to three files."""
     rng, paths = np.random.default_rng(0), []
     for i in range(3):
         score, sex = rng.beta(2, 3, 10_000), rng.choice(["F", "M"], 10_000)

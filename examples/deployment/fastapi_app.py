@@ -1,5 +1,5 @@
-"""A policy behind HTTP: scores and groups in, a decision out. The same id gets the same decision, whichever
-worker answers.
+"""A policy as an HTTP service: it takes scores and groups and returns a decision. The same id gets the same
+decision from all workers.
 
 POLICY=policy.json uvicorn fastapi_app:app
 """
@@ -37,7 +37,7 @@ def decide(cases: list[Case]) -> list[dict[str, Any]]:
         rows = read_rows(cases, policy)
         chances = policy.probabilities(rows)
         decisions = policy.decide(rows, ids=[case.id for case in cases], key=os.environ.get("KEY"))
-    except (BylawError, KeyError) as refused:  # scores that are no probabilities, a group never seen, ...
+    except (BylawError, KeyError) as refused:  # invalid probabilities, an unknown group, ...
         raise HTTPException(422, f"{type(refused).__name__}: {refused}") from None
     return [
         {

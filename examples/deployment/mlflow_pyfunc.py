@@ -1,4 +1,4 @@
-"""A policy as a model of MLflow: a frame of scores, groups and ids in, decisions out.
+"""A policy as an MLflow model: it takes a frame of scores, groups and ids and returns decisions.
 
 python mlflow_pyfunc.py policy.json rows.parquet MODEL_FOLDER
 """

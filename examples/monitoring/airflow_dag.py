@@ -1,4 +1,4 @@
-"""A DAG that watches each day's rows, and goes on to the last task only where there is an alarm."""
+"""A DAG that watches each day's rows, and runs the last task only if there is an alarm."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from airflow.sdk import DAG, CronDataIntervalTimetable
 FOLDER = os.environ.get(
     "WATCH_FOLDER", "/srv/credit/production"
 )  # policy.json, watched.toml, rows/DAY.parquet
-BYLAW = os.environ.get("BYLAW", "bylaw")  # of a virtual environment of its own, if Airflow's is crowded
+BYLAW = os.environ.get("BYLAW", "bylaw")  # may be in a separate virtual environment
 
-# 0 and 1 are answers, which the next task reads; anything else is trouble, and worth another try.
+# 0 and 1 are results for the next task; other exit codes are errors, after which the task is retried.
 WATCH = """
 cd "$FOLDER" || exit 2
 settings=""
@@ -29,7 +29,7 @@ with DAG(
     "watch_policy",
     schedule=CronDataIntervalTimetable("15 2 * * *", timezone="UTC"),  # {{ ds }} is the day before
     start_date=datetime(2026, 3, 2),
-    catchup=True,  # days that were missed are counted, too
+    catchup=True,  # also run for skipped days
     max_active_runs=1,  # one state, one run at a time
     default_args={"retries": 2, "retry_delay": timedelta(minutes=5), "depends_on_past": True},
 ):

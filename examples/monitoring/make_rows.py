@@ -1,4 +1,4 @@
-"""Files to try the recipes on: a policy, the rules to watch, and twelve days of rows; labels come late.
+"""Files for the recipes: a policy, the rules to watch, and twelve days of rows; labels arrive late.
 
     python make_rows.py FOLDER
 
@@ -28,7 +28,7 @@ rules = [
 
 
 def draw_scores(n, rng, shift=0.0):
-    """P(good), and who it is about."""
+    """Return P(good) and the group of each row."""
     sex = np.where(rng.random(n) < 0.4, "F", "M")
     x = 1.5 * rng.normal(size=n) + np.where(sex == "M", 0.5, -shift)
     return 1 / (1 + np.exp(-x)), sex

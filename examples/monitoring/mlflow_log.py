@@ -37,7 +37,7 @@ def find_run(policy: Policy) -> str | None:
 
 
 def log(monitor: Monitor, day: str) -> None:
-    """Names of metrics may have no quotes, so rules have numbers, and their texts are tags."""
+    """Names of metrics must not contain quotes, so rules are numbered, and their texts are tags."""
     mlflow.set_tags({"policy": monitor.policy.digest, "last day": day, "alarm": str(monitor.alarm)})
     mlflow.log_metric("rows waiting for labels", monitor.waiting, step=monitor.rows)
     for number, one in enumerate(monitor.status, 1):
@@ -60,7 +60,7 @@ def main(folder: Path, day: str) -> int:
     with mlflow.start_run(run_id=find_run(policy), run_name=f"policy {policy.digest[:12]}"):
         log(monitor, day)
         mlflow.log_artifact(str(folder / "policy.json"))
-        mlflow.log_artifact(str(state))  # the file of ids stays where it is
+        mlflow.log_artifact(str(state))  # the file of ids is not logged
     return int(monitor.alarm)
 
 

@@ -1,6 +1,6 @@
-"""The picture in docs/monitoring.md: six weeks of a policy, in the last two of which one group is worse off.
+"""The figure in docs/monitoring.md: six weeks of a policy; in the last two, the rates of one group are worse.
 
-Run with --out FILE to write it elsewhere.
+Run with --out FILE to write it to another file.
 """
 
 from __future__ import annotations

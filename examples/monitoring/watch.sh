@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Watch the rows of one day, and the labels that came on it:  watch.sh FOLDER [DAY], by default yesterday.
+# Watch the rows of one day, and the labels that arrived on it:  watch.sh FOLDER [DAY], by default yesterday.
 #
 # FOLDER has policy.json, watched.toml, rows/DAY.parquet and perhaps labels/DAY.parquet;
 # watch.json and log/DAY.txt are written there.
-# Exit codes: 0 quiet, 1 alarm, 2 or 3 trouble, 75 another run is at work.
+# Exit codes: 0 quiet, 1 alarm, 2 or 3 error, 75 another run is active.
 # NOTIFY is a command that reads a message, such as NOTIFY='mail -s bylaw team@example.org'.
 # ID and LABEL name columns; RUN_LENGTH is how many rows pass between false alarms, on average at least.
 set -u

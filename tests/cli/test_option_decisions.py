@@ -138,4 +138,4 @@ def test_a_list_without_probabilities_or_costs_is_refused(tmp_path, monkeypatch,
     assert "custom('wrong'), but there are no columns wrong_*" in answer.err
     (tmp_path / "rules.toml").write_text('minimize = "error()"\ndecisions = ["a", "a"]\n')
     answer = bylaw("fit", "t.csv", "--rules", "rules.toml", "-o", "p.json")
-    assert "stated twice" in answer.err
+    assert "occurs twice" in answer.err

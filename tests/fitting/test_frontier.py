@@ -346,9 +346,9 @@ def test_plots(rows, monkeypatch):
         ({BUDGET: ["much"]}, "must be numbers"),
         ({PARITY: [-0.1]}, "must not be negative"),
         ({BUDGET: [0.1], str(BUDGET): [0.2]}, "two different rules"),
-        ({BUDGET: [0.1, 7.0]}, "can never be broken"),
-        ({demographic_parity("known", tol={0: 0.1, 1: 0.1}): [0.1]}, "a tolerance per group"),
-        ({rejected() <= 0.3 * accepted() + 0.1: [0.1]}, "no single level"),
+        ({BUDGET: [0.1, 7.0]}, "can never be violated"),
+        ({demographic_parity("known", tol={0: 0.1, 1: 0.1}): [0.1]}, "one tolerance per group"),
+        ({rejected() <= 0.3 * accepted() + 0.1: [0.1]}, "must contain a single number"),
     ],
 )
 def test_what_cannot_be_swept_is_refused(rows, sweep, message):

@@ -106,13 +106,13 @@ def test_precision_of_a_label_in_sets():
 @pytest.mark.parametrize(
     ("problem", "message"),
     [
-        (Problem(size(), [miscoverage().given(decision="a") <= 0.1]), "a set of labels is not one decision"),
-        (Problem(error(), [error().given(decision="x") <= 0.1]), "no such decision"),
-        (Problem(error(), [error().given(decision="reject") <= 0.1]), "no such decision"),
-        (Problem(rejected(), [error().given(decision="reject") <= 0.1]), "is 0 whatever the policy is"),
-        (Problem(error(), [selected("a").given(decision="a") <= 0.1]), "is 1 whatever the policy is"),
-        (Problem(error(), [precision("x") >= 0.1]), "no such class"),
-        (Problem(error(), [precision("a") - precision("b") <= 0.1]), "which is not linear"),
+        (Problem(size(), [miscoverage().given(decision="a") <= 0.1]), "is not defined if decisions are sets"),
+        (Problem(error(), [error().given(decision="x") <= 0.1]), "must be one of"),
+        (Problem(error(), [error().given(decision="reject") <= 0.1]), "must be one of"),
+        (Problem(rejected(), [error().given(decision="reject") <= 0.1]), "equals 0 for every policy"),
+        (Problem(error(), [selected("a").given(decision="a") <= 0.1]), "equals 1 for every policy"),
+        (Problem(error(), [precision("x") >= 0.1]), "one of the classes"),
+        (Problem(error(), [precision("a") - precision("b") <= 0.1]), "is not linear, since it compares"),
         (Problem(size(), [f1("a") >= 0.1]), r"bound precision\(label\) and recall\(label\)"),
     ],
 )
@@ -250,5 +250,5 @@ def test_percents_are_no_fractions(rule):
 
 def test_an_objective_of_a_class_that_does_not_exist():
     rows = Evidence([[0.9, 0.1], [0.2, 0.8]], classes=["a", "b"])
-    with pytest.raises(RuleError, match=r"f1\('A'\): no such class"):
+    with pytest.raises(RuleError, match=r"label of f1\(\) must be one of the classes"):
         solve(Problem(1 - f1("A")), rows)

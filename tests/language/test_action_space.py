@@ -58,10 +58,12 @@ def test_actions():
 
 
 def test_bad_spaces():
-    with pytest.raises(RuleError, match="is also a class; choose another with reject=") as caught:
+    with pytest.raises(
+        RuleError, match=r"must differ from all classes, got .*; choose another with reject="
+    ) as caught:
         make_action_space("reject", ("reject", "x"))
     assert caught.value.remedy == Remedy("choose_reject")
-    with pytest.raises(RuleError, match="is also a class"):  # once decisions are text
+    with pytest.raises(RuleError, match="must differ from all classes"):  # once decisions are text
         make_action_space("reject", (0, 1), reject="1")
     with pytest.raises(RuleError, match="'labels', 'reject' or 'sets'"):
         make_action_space("nothing", (0, 1))

@@ -119,5 +119,5 @@ def test_without_a_phrase_it_keeps_its_text():
 
 def test_it_is_refused_where_it_makes_no_sense():
     evidence = Evidence(np.full((4, 2), 0.5))
-    with pytest.raises(ValueError, match=r"false_alarm\(\) makes no sense when a decision is a set"):
+    with pytest.raises(ValueError, match=r"false_alarm\(\) is not defined if a decision is a set"):
         solve(Problem(false_alarm(1), decisions="sets"), evidence)

@@ -117,8 +117,8 @@ def test_rates_of_sets(rate, by_hand):
 @pytest.mark.parametrize(
     ("rate", "kind", "message"),
     [
-        (size(), "labels", r"size\(\) makes no sense.*accepted\(\) or rejected\(\)"),
-        (size(), "reject", r"size\(\) makes no sense"),
+        (size(), "labels", r"size\(\) is not defined.*accepted\(\) or rejected\(\)"),
+        (size(), "reject", r"size\(\) is not defined"),
         (error(), "sets", r"use miscoverage\(\)"),
         (miscoverage(), "labels", r"use error\(\)"),
         (disagreement("old"), "sets", r"use omits"),
@@ -126,8 +126,8 @@ def test_rates_of_sets(rate, by_hand):
         (rejected(), "labels", "decisions='reject'"),
         (accepted(), "sets", r"size\(\) for sets"),
         (cost([[0, 1, 2], [5, 0, 2]]), "labels", "drop the last column"),
-        (cost([[0, 1, 2], [1, 0, 2], [1, 1, 0]]), "labels", "3 rows but there are 2 classes"),
-        (selected("c"), "labels", "no such class; the classes are"),
+        (cost([[0, 1, 2], [1, 0, 2], [1, 1, 0]]), "labels", "each of the 2 classes, got 3"),
+        (selected("c"), "labels", "one of the classes"),
         (selected("reject"), "reject", r"For rejections use rejected\(\)"),
     ],
 )
@@ -161,8 +161,8 @@ def test_a_rate_out_of_place_names_the_decisions_that_it_needs(rate, kind, neede
         (lambda: cost([[0, float("nan")], [1, 0]]), "must be finite"),
         (lambda: disagreement(3), "name of a column"),
         (lambda: custom(3), "name of a cost or a function"),
-        (lambda: custom(lambda e: e), "needs a name"),
-        (lambda: custom("a", name="b"), "takes no name="),
+        (lambda: custom(lambda e: e), "must have a name"),
+        (lambda: custom("a", name="b"), "name in custom"),
     ],
 )
 def test_bad_arguments_are_refused(build, message):

@@ -70,7 +70,7 @@ def changed(content, path, value):
         (["decisions", "classes"], [0, 0], "not all different"),
         (["decisions", "classes"], [], "not all different|must be one of"),
         (["decisions", "classes"], [[0], 1], r"classes\[0\] must be text or a finite number"),
-        (["decisions", "reject"], 0, "is also a class"),
+        (["decisions", "reject"], 0, "must differ from all classes"),
         (["features", 0, "event"], {"planet": 1}, "unknown attribute 'planet'"),
         (["features", 0, "source"], {"kind": "file", "name": "x", "item": 0}, "kind must be one of"),
         (["features", 0, "source"], {"kind": "cost", "name": "x", "item": 99}, "item must be one of"),

@@ -42,10 +42,10 @@ def test_rows_without_classes():
             lambda: Evidence(costs={"w": W}, options="ab"),
             "options must be a list of names, got the text 'ab'",
         ),
-        (lambda: Evidence(costs={"w": W}, options=["a", "a"]), "the option 'a' is also stated twice"),
+        (lambda: Evidence(costs={"w": W}, options=["a", "a"]), "'a' occurs twice"),
         (lambda: Evidence(costs={"w": W}, options=["a", None]), "an option"),
-        (lambda: Evidence(P, options=["1"]), "the option '1' is also a class"),
-        (lambda: Evidence(P, classes=["a", "b"], options=["b"]), "the option 'b' is also a class"),
+        (lambda: Evidence(P, options=["1"]), "'1' is also a class"),
+        (lambda: Evidence(P, classes=["a", "b"], options=["b"]), "'b' is also a class"),
         (
             lambda: Evidence(costs={"w": W}, options=["a", "b"], classes=["x", "y"]),
             "probabilities must be given for the classes",

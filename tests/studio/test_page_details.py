@@ -62,7 +62,7 @@ def test_a_sentence_states_the_level_of_what_was_cancelled_or_failed(opened, gat
     page.keyboard.press("Enter")
     page.wait_for_selector("#results[data-status=failed]")
     page.wait_for_selector("#said-1 .fault")
-    assert "can never be broken" in page.locator("#said-1").text_content()
+    assert "can never be violated" in page.locator("#said-1").text_content()
 
 
 def test_a_slider_that_is_pressed_and_not_moved_has_a_frontier(opened):

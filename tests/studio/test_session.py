@@ -323,7 +323,7 @@ def test_the_word_level_in_a_name_is_no_level():
         ("error() <= 'a'", 1, 11, "a rate or a number"),
         ("error()", 1, 0, "a rule compares"),
         ("demographic_parity('race', tol=0.1)", 1, 0, "no group column 'race'"),
-        ("rejected() <= 10", 1, 0, "never be broken"),
+        ("rejected() <= 10", 1, 0, "never be violated"),
     ],
 )
 def test_what_is_no_rule_has_a_place(text, line, column, words):

@@ -643,7 +643,7 @@ def test_bad_calibration_is_said():
         ({"decisions": Y[:-1]}, "5999 rows"),
         ({"decisions": np.full(6000, "maybe")}, "'maybe' in row 0"),
         ({"rules": "sensitivity_of() >= 0.5"}, "unknown word"),
-        ({"rules": selected(7) <= 0.5}, "no such class"),
+        ({"rules": selected(7) <= 0.5}, "one of the classes"),
         ({"unlabelled": HELD, "decisions": Y}, "leave out"),
         ({"groups": {"sex": SEX[:-1]}}, "5999 rows"),
     ],

@@ -749,7 +749,7 @@ def test_options_are_checked(options, message):
 
 
 def test_what_cannot_be_watched():
-    with pytest.raises(RuleError, match=r"g_mean\(\) is not linear, and no rule can bound it"):
+    with pytest.raises(RuleError, match=r"g_mean\(\) is not linear and rules cannot bound it"):
         Monitor(POLICY, rules="g_mean() >= 0.5")
     with pytest.raises(OptionError, match="the policy has no rules to watch"):
         Monitor(BINARY)

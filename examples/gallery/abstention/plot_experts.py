@@ -11,9 +11,9 @@ The applications are generated, so that the truth is known. This is a short form
 """
 
 # %%
-# Cases, a model, and what is known of the experts
-# ------------------------------------------------
-# An expert's chance to be wrong depends on the kind of case.
+# Cases, a model, and the experts
+# -------------------------------
+# The probability that an expert is wrong depends on the kind of case.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -34,9 +34,10 @@ model = LogisticRegression().fit(features[:4000], right[:4000])
 chances, kind, right = model.predict_proba(features[4000:]), kind[4000:], right[4000:]
 
 # %%
-# Experts are options beside the labels
-# -------------------------------------
-# ``error()`` counts what the model decides. What an expert decides costs the chance that he or she is wrong.
+# Experts are options in addition to the labels
+# ---------------------------------------------
+# ``error()`` counts the errors of the model. The cost of an expert is the probability that he or she is
+# wrong.
 
 costs = np.column_stack([np.zeros_like(chances), skill[kind]])
 cases = Evidence(chances, classes=["deny", "approve"], costs={"expert wrong": costs}, options=list(experts))
@@ -52,8 +53,8 @@ for rule, price in policy.prices.items():
     print(f"{rule:32} one more point of time saves {price:.2f} points of errors")
 
 # %%
-# Beside the usual way: the least sure cases, to the best expert first
-# --------------------------------------------------------------------
+# Comparison with the usual way: the least certain cases, to the best expert first
+# --------------------------------------------------------------------------------
 
 usual = np.eye(5)[chances.argmax(axis=1)]
 unsure, first = np.argsort(chances.max(axis=1)), 0
@@ -72,9 +73,9 @@ left.bar_label(bars, [f"{share:.1%}" for share in shares], padding=2)
 left.set(title="Wrong decisions, all together", ylim=(0, 0.24))
 
 decided = policy.probabilities(cases)
-for e, (expert, colour) in enumerate(zip(experts, ("C3", "C1", "C0"), strict=True)):
+for e, (expert, color) in enumerate(zip(experts, ("C3", "C1", "C0"), strict=True)):
     shares = [decided[kind == k, 2 + e].mean() for k in range(3)]
-    work.bar(np.arange(3) + 0.27 * (e - 1), shares, 0.25, color=colour, label=expert)
+    work.bar(np.arange(3) + 0.27 * (e - 1), shares, 0.25, color=color, label=expert)
 work.set(title="Share of each kind that an expert gets", xticks=range(3), xticklabels=kinds)
 work.legend()
 for panel in (left, work):
@@ -82,12 +83,13 @@ for panel in (left, work):
 plt.show()
 
 # %%
-# Being unsure is not enough. A case is worth an expert's time where that expert errs less than the model, and
-# less than another expert with time to spare.
+# Uncertainty is not enough. A case should go to an expert if that expert errs less than the model, and
+# less than other experts with free capacity.
 #
 # What to try next
 # ----------------
-# - Add ``demographic_parity("city", tol=0.02, labels=["senior"])``, so that every city gets the senior alike.
+# - Add ``demographic_parity("city", tol=0.02, labels=["senior"])``, so that every city gets the senior
+#   equally often.
 # - Decide a day's cases together, ``policy.decide(cases, rng=0, method="systematic")``: counts then stay
 #   within a few units of the capacities.
-# - `The full case study <../../showcases/experts.html>`_ draws everything anew twenty times.
+# - `The full case study <../../showcases/experts.html>`_ repeats this with new data twenty times.

@@ -2,11 +2,11 @@
 Precise answers, and a person for the rest
 ==========================================
 
-A screening tool should answer only where its answers can be relied on: at least 95 of 100 that it calls
-malignant must be, and at least 98 of 100 that it calls benign. The rest goes to a doctor, and should be as
-little as possible. So the goal is ``rejected()``, and the rules are precisions.
+A screening tool should answer only if its answers are reliable: at least 95 of 100 cases that it calls
+malignant must be malignant, and at least 98 of 100 that it calls benign must be benign. The other cases are
+referred to a doctor, and should be few. So the objective is ``rejected()``, and the rules are precisions.
 
-The data are scikit-learn's 569 breast tumours, with only three of the thirty measurements: those that a
+The data are scikit-learn's 569 breast tumors, with only three of the thirty measurements: those that a
 cheap device could take.
 """
 
@@ -31,8 +31,7 @@ y = np.where(data.target == 0, "malignant", "benign")
 # %%
 # Two precisions
 # --------------
-# ``margin=0`` asks for the rules on the fitted rows, without a distance for new ones; 569 rows leave little
-# room for one.
+# ``margin=0`` fits the rules without a margin for new rows; 569 rows are too few for one.
 
 model = make_pipeline(StandardScaler(), LogisticRegression())
 rules = [precision("malignant") >= 0.95, precision("benign") >= 0.98]
@@ -40,8 +39,8 @@ screen = ConstrainedClassifier(model, rules, minimize=rejected(), margin=0, rand
 print(screen.policy_)
 
 # %%
-# On tumours that the classifier has not seen
-# -------------------------------------------
+# Tumors that were not used in the fit
+# ------------------------------------
 
 answers = np.empty(len(y), dtype="<U9")
 for fit, new in StratifiedKFold(10, shuffle=True, random_state=0).split(X, y):
@@ -49,10 +48,10 @@ for fit, new in StratifiedKFold(10, shuffle=True, random_state=0).split(X, y):
 for label in ("malignant", "benign"):
     right = y[answers == label] == label
     print(f"{label:10}{right.size:4} answers, {right.mean():.1%} right")
-print(f"{'referred':10}{(answers == 'reject').sum():4} tumours")
+print(f"{'referred':10}{(answers == 'reject').sum():4} tumors")
 
 # %%
-# The scores tell why: near the middle, neither answer is precise enough.
+# The scores show the reason: near the middle, neither answer is precise enough.
 
 score = cross_val_predict(model, X, y, cv=10, method="predict_proba")[:, 1]
 edges = np.linspace(0, 1, 21)
@@ -60,12 +59,12 @@ figure, panel = plt.subplots(figsize=(7.5, 4))
 kinds = {"benign": "C3", "reject": "C2", "malignant": "C0"}
 counts = [np.histogram(score[answers == kind], edges)[0] for kind in kinds]
 bottom = np.zeros(20)
-for (kind, colour), heights in zip(kinds.items(), counts, strict=True):
+for (kind, color), heights in zip(kinds.items(), counts, strict=True):
     name = "referred" if kind == "reject" else f"answered: {kind}"
-    panel.bar(edges[:-1], heights, 0.045, bottom, align="edge", color=colour, label=name)
+    panel.bar(edges[:-1], heights, 0.045, bottom, align="edge", color=color, label=name)
     bottom += heights
 panel.set(title="Who is answered, and who goes to a doctor", xlabel="the model's probability of malignant")
-panel.set_ylabel("tumours")
+panel.set_ylabel("tumors")
 panel.legend()
 plt.show()
 
@@ -74,8 +73,8 @@ plt.show()
 # ----------------
 # - How many referrals does one more point of precision cost? ``screen.policy_.prices`` has the price of each
 #   rule.
-# - ``error().given(decision="benign") <= 0.02`` is the second rule in other words; with ``sex="F"`` in
+# - ``error().given(decision="benign") <= 0.02`` is equivalent to the second rule; with ``sex="F"`` in
 #   ``given`` it would be for one group.
-# - Bound the referrals instead, and maximise what is found: ``minimize=1 - f1("malignant")`` with
+# - Bound the referrals instead, and maximize the F1 score: ``minimize=1 - f1("malignant")`` with
 #   ``rejected() <= 0.1``.
 # - `All rates <../../rules.html#rates>`_.

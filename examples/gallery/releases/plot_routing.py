@@ -2,18 +2,18 @@
 Route questions to language models under a budget
 =================================================
 
-A small language model is cheap and often wrong, a large one is dear and mostly right, and most questions do
-not need it. A router decides which model answers. There is a budget in money, and the large model has a
-rate limit. There are no classes here: the decisions are options, and each has costs.
+A small language model is cheap and often wrong, a large one is expensive and mostly right, and most questions
+do not need it. A router decides which model answers. There is a budget in money, and the large model has a
+rate limit. The problem has no classes: the decisions are options, and each has costs.
 
-The questions are generated, so that the truth is known. With the real answers of three Llama models:
-`the case study on routing <../../showcases/routing.html>`_.
+The questions are generated, so that the truth is known. `The case study on routing
+<../../showcases/routing.html>`_ uses the real answers of three Llama models.
 """
 
 # %%
 # Questions, models, prices
 # -------------------------
-# A question has a difficulty, of which the router sees a noisy version, and a length, which makes it dear.
+# A question has a difficulty, which the router observes with noise, and a length, which determines its price.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -31,8 +31,8 @@ dollars = tokens[:, None] * np.array([0.2, 0.9, 5.0]) / 1e3  # for a thousand su
 signals = np.column_stack([difficulty + 0.5 * rng.normal(size=n), np.log(tokens)])
 
 # %%
-# What the router knows
-# ---------------------
+# Predicted costs
+# ---------------
 # One logistic regression per model predicts from the signals whether its answer will be wrong.
 
 fit, new = slice(0, 3000), slice(3000, n)
@@ -53,9 +53,9 @@ for rule, price in router.prices.items():
 print(router.decide(make_evidence(new), ids=range(3000))[:6])
 
 # %%
-# All budgets, and what each buys
-# -------------------------------
-# Money is spent where it helps: neither on easy questions nor on those that no model can answer.
+# The frontier of all budgets
+# ---------------------------
+# Money is spent neither on easy questions nor on questions that no model can answer.
 
 path = frontier(problem, make_evidence(fit), {budget: np.linspace(0.12, 1, 10)})
 shares = [policy.probabilities(make_evidence(new)) for policy in path.policies]
@@ -80,9 +80,9 @@ left.yaxis.set_major_formatter("{x:.0%}")
 left.legend(loc="lower right")
 
 chosen = np.array(models)[router.probabilities(make_evidence(new)).argmax(axis=1)]
-for name, colour, marker in zip(models, ("C3", "C1", "C0"), "o^s", strict=True):
+for name, color, marker in zip(models, ("C3", "C1", "C0"), "o^s", strict=True):
     here = chosen == name
-    map_panel.scatter(*signals[new][here][:400].T, s=14, color=colour, marker=marker, label=name, alpha=0.8)
+    map_panel.scatter(*signals[new][here][:400].T, s=14, color=color, marker=marker, label=name, alpha=0.8)
 map_panel.set(
     title="Who answers what, at 0.6 dollars",
     ylim=(3.5, 9.2),
@@ -97,6 +97,6 @@ plt.show()
 # ----------------
 # - ``demographic_parity("language", tol=0.02)``: every model as often for each language.
 # - ``disagreement("before") <= 0.1``: few questions that change their model since last month.
-# - Audit the router by what turned out wrong, ``audit(router, rows, outcomes={"wrong": ..., "usd":
+# - Audit the router with observed costs, ``audit(router, rows, outcomes={"wrong": ..., "usd":
 #   "known"})``.
 # - `The full case study <../../showcases/routing.html>`_, with thresholds tuned by hand beside it.

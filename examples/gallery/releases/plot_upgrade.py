@@ -2,12 +2,12 @@
 Upgrade a model, change at most 2 % of the answers
 ==================================================
 
-A new release is right more often, but it also changes answers that people rely on. Each change is work,
-whether it mends an error or not. A budget of churn says how many answers may change; the policy makes those
-changes that mend most.
+A new release is right more often, but it also changes answers that people rely on. Each change has a cost,
+also if it corrects an error. A budget of churn limits the number of changed answers; the policy makes the
+changes that correct most errors.
 
-The data are scikit-learn's handwritten digits, read by an old and by a new model. The same with two language
-models: `the case study on upgrades <../../showcases/upgrade.html>`_.
+The data are scikit-learn's handwritten digits, classified by an old and by a new model. `The case study on
+upgrades <../../showcases/upgrade.html>`_ uses two language models.
 """
 
 # %%
@@ -34,7 +34,7 @@ print(f"the old model is right on {np.mean(before == y_new):.1%} of new images")
 # %%
 # Upgrades under a budget
 # -----------------------
-# The old model is passed as ``reference=``; decisions that agree with it are no change.
+# The old model is passed as ``reference=``; decisions that agree with it do not count as changes.
 
 newer = make_pipeline(StandardScaler(), LogisticRegression())
 
@@ -71,12 +71,12 @@ panel.legend(loc="lower right")
 plt.show()
 
 # %%
-# The price says what one more point of changes buys, in points of right answers. Near one, almost every
-# change mends an error; near zero, it is time to stop.
+# The price is the gain of one more point of changes, in points of right answers. Near one, almost every
+# change corrects an error; near zero, further changes do not help.
 #
 # What to try next
 # ----------------
-# - ``rejected() <= 0.05`` beside it: a part of the doubtful images goes to a person.
+# - Add ``rejected() <= 0.05``: some of the uncertain images are referred to a person.
 # - Labels of the old release instead of the model: ``reference=labels``, in ``fit`` and in ``predict``.
 # - Certify the budget on rows that need no labels, as in `the full case study
 #   <../../showcases/upgrade.html>`_.

@@ -2,11 +2,11 @@
 Prediction sets that cover every class
 ======================================
 
-Instead of one answer, a prediction set names several: one digit where the image is clear, more where it is
-not. Conformal prediction bounds how often the set misses the truth. On average, that is: some classes may
-be missed far more often than others. Here every digit gets its own rule.
+Instead of one answer, a prediction set contains several: one digit if the image is clear, more if it is
+not. Conformal prediction bounds how often the set omits the true label, but only on average: some classes may
+be omitted far more often than others. Here every digit has its own rule.
 
-The data are scikit-learn's 1,797 handwritten digits. Half of each image is hidden, so that there is doubt.
+The data are scikit-learn's 1,797 handwritten digits. Half of each image is hidden to make the problem harder.
 """
 
 # %%
@@ -32,9 +32,9 @@ fit, new = Evidence(model.predict_proba(X_fit)), Evidence(model.predict_proba(X_
 # %%
 # One rule for all, or one for each digit
 # ---------------------------------------
-# The smallest sets that miss at most one image in ten: of all images, or of each digit. With ``labels=`` the
-# rules hold as observed; ``margin="auto"`` keeps a distance from each, so that they are likely to hold on new
-# images, too.
+# The sets are the smallest that omit the true label for at most one image in ten, over all images or for
+# each digit. With ``labels=`` the rules hold as observed; ``margin="auto"`` keeps a margin, so that they
+# are likely to hold on new images, too.
 
 overall = solve(Problem(size(), [miscoverage() <= 0.1]), fit, labels=y_fit, margin="auto")
 each = [miscoverage().given(label=digit) <= 0.1 for digit in range(10)]
@@ -51,11 +51,11 @@ def covered(policy, digit):
 
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 4), width_ratios=[1.7, 1])
-for policy, name, colour, marker in (
+for policy, name, color, marker in (
     (overall, "one rule for all", "C1", "s"),
     (by_class, "one rule for each", "C0", "o"),
 ):
-    left.plot([covered(policy, digit) for digit in range(10)], marker, color=colour, markersize=9, label=name)
+    left.plot([covered(policy, digit) for digit in range(10)], marker, color=color, markersize=9, label=name)
     mean = policy.probabilities(new).sum(axis=1).mean()
     print(f"{name:20}{mean:.2f} digits per set, {len(policy.prices)} rules")
 left.axhline(0.9, color="C2", linestyle="--")

@@ -2,17 +2,17 @@
 Short lists: two answers on average, no kind neglected
 ======================================================
 
-A person checks a list of candidates, and has time for two on average. Which lists miss the truth least often?
-And what if no kind of object may be missed much more often than others?
+A person checks a list of candidates, and has time for two on average. This example finds the lists that omit
+the true label least often, first without and then with a rule for each kind of object.
 
 This is a short form of `the case study on prediction sets <../../showcases/sets.html>`_, which has 100
-kinds of photographs. Here are scikit-learn's digits, of which the model sees the upper half.
+classes of photographs. The data are scikit-learn's digits; the model uses the upper half of each image.
 """
 
 # %%
-# Digits, of which half is seen
-# -----------------------------
-# Where the model was trained, nines and eights were rare.
+# The upper halves of digits
+# --------------------------
+# Nines and eights are rare in the training images.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -32,8 +32,8 @@ model = make_pipeline(StandardScaler(), LogisticRegression()).fit(X[kept], y[kep
 fit, new = Evidence(model.predict_proba(X_fit)), Evidence(model.predict_proba(X_new))
 
 # %%
-# Two on average beats always two
-# -------------------------------
+# Two on average instead of always two
+# ------------------------------------
 
 
 def coverage(policy, labels=range(10)):
@@ -47,10 +47,10 @@ rank = (-new.probabilities).argsort(axis=1).argsort(axis=1)[np.arange(len(y_new)
 fixed = [(rank < k).mean() for k in (1, 2, 3)]
 
 # %%
-# No kind neglected
-# -----------------
-# Digits of four kinds. The kind is as unknown as the digit, so a rule on it is a rule on true labels: the
-# mean over the digits of a kind, of how often each is missed, is at most 12 %.
+# A rule for each kind
+# --------------------
+# The digits have four kinds. The kind of an image is unknown, like its digit, so a rule on kinds is a rule on
+# true labels: the mean miscoverage over the digits of a kind is at most 12 %.
 
 kinds = {"round\n0 6": [0, 6], "bent\n2 3 5": [2, 3, 5], "straight\n1 4 7": [1, 4, 7], "loops\n8 9": [8, 9]}
 short = solve(Problem(miscoverage(), [size() <= 1.5]), fit, labels=y_fit)
@@ -70,9 +70,9 @@ left.set(
     yticks=np.arange(0.8, 1.01, 0.05),
 )
 left.legend(loc="lower right")
-for policy, name, colour, shift in ((short, "rule on size", "C2", -0.2), (fair, "and on kinds", "C0", 0.2)):
+for policy, name, color, shift in ((short, "rule on size", "C2", -0.2), (fair, "and on kinds", "C0", 0.2)):
     shares = [coverage(policy, labels) for labels in kinds.values()]
-    bars = right.bar(np.arange(4) + shift, shares, 0.38, color=colour, label=name)
+    bars = right.bar(np.arange(4) + shift, shares, 0.38, color=color, label=name)
     right.bar_label(bars, [f"{100 * share:.0f}" for share in shares], padding=2)
 right.set(
     title="By kind, 1.5 digits per set",
@@ -87,11 +87,11 @@ for panel in (left, right):
 plt.show()
 
 # %%
-# The rare digits were missed far more often than others. The second rule takes some labels from sets where
-# they helped least.
+# Without the second rule, the rare digits are omitted far more often than others. The second rule removes
+# some labels from sets in which they helped least.
 #
 # What to try next
 # ----------------
 # - ``size().given(label=8) <= 1.5`` limits the sets of one digit.
-# - Turn it round: the smallest sets that cover `every class <plot_coverage_by_class.html>`_.
+# - Reverse the problem: the smallest sets that cover `every class <plot_coverage_by_class.html>`_.
 # - `The case study <../../showcases/sets.html>`_ with 100 classes in 20 kinds.

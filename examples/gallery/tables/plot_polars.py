@@ -2,10 +2,10 @@
 A polars table in, decisions out
 ================================
 
-Scores often come as a table, from a model that somebody else runs. ``Columns`` says what each column holds.
-The table may be of polars, pandas or Arrow, and scikit-learn is not needed.
+Scores are often available as a table, from a model that is run by others. ``Columns`` describes the columns.
+The table may be from polars, pandas or Arrow, and scikit-learn is not needed.
 
-The table is generated, with a known truth: a hiring model's scores in three departments, which it favours
+The table is generated, with a known truth: the scores of a hiring model in three departments, which it favors
 differently.
 """
 
@@ -22,16 +22,16 @@ from bylaw import Columns, Problem, demographic_parity, error, rejected, selecte
 rng = np.random.default_rng(0)
 n = 5000
 department = rng.choice(["lab", "sales", "office"], n, p=[0.3, 0.5, 0.2])
-favour = np.select([department == "lab", department == "sales"], [0.8, 0.0], -0.6)
-score = 1 / (1 + np.exp(-1.5 * rng.normal(size=n) - favour))
+favor = np.select([department == "lab", department == "sales"], [0.8, 0.0], -0.6)
+score = 1 / (1 + np.exp(-1.5 * rng.normal(size=n) - favor))
 table = polars.DataFrame(
     {"applicant": np.arange(n), "department": department, "p_no": 1 - score, "p_yes": score}
 )
 table.head()
 
 # %%
-# What the columns hold, and a policy
-# -----------------------------------
+# Columns, and a policy
+# ---------------------
 
 columns = Columns(["p_no", "p_yes"], classes=["no", "yes"], groups={"department": "department"})
 rules = [demographic_parity("department", tol=0.03, labels=["yes"]), rejected() <= 0.1]
@@ -39,9 +39,9 @@ policy = solve(Problem(error(), rules), columns.evidence(table))
 print(policy)
 
 # %%
-# Decisions beside the rows
-# -------------------------
-# With ids, an applicant keeps the answer in any batch and on any machine.
+# Decisions as a column
+# ---------------------
+# With ids, an applicant gets the same decision in any batch and on any machine.
 
 decided = table.with_columns(
     invited=(polars.col("p_yes") > 0.5).replace_strict(
@@ -64,8 +64,8 @@ shares
 # %%
 
 figure, panel = plt.subplots(figsize=(7, 4))
-for place, name, colour in ((-0.2, "before", "C2"), (0.2, "after", "C0")):
-    bars = panel.bar(np.arange(3) + place, shares[name], 0.38, color=colour, label=name)
+for place, name, color in ((-0.2, "before", "C2"), (0.2, "after", "C0")):
+    bars = panel.bar(np.arange(3) + place, shares[name], 0.38, color=color, label=name)
     panel.bar_label(bars, [f"{share:.0%}" for share in shares[name]], padding=2)
 panel.set(title="Invited, by department", xticks=range(3), xticklabels=shares["department"], ylim=(0, 0.8))
 panel.yaxis.set_major_formatter("{x:.0%}")

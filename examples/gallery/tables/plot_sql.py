@@ -34,8 +34,8 @@ statement = to_sql(policy, columns, dialect="duckdb", table="files", id_column="
 print("\n".join(line[:90] for line in statement.splitlines()[:16]))
 
 # %%
-# Run it where the rows are
-# -------------------------
+# Run it in the database
+# ----------------------
 
 database = duckdb.connect()
 database.register("files", tables["new"])
@@ -54,15 +54,15 @@ ours = policy.decide(columns.evidence(tables["new"]), ids=tables["new"]["id"])
 print("all alike:", (answers.loc[tables["new"]["id"]].to_numpy() == ours).all())
 
 # %%
-# Who decided what
-# ----------------
+# Rates by group
+# --------------
 
 counts = summary.pivot(index="race", columns="decision", values="files").fillna(0)
 shares = counts.div(counts.sum(axis=1), axis=0)[["approve", "reject", "deny"]]
 figure, panel = plt.subplots(figsize=(8, 2.8))
 left = np.zeros(2)
-for decision, colour in zip(shares, ("C0", "C1", "C2"), strict=True):
-    bars = panel.barh(shares.index, shares[decision], 0.6, left, color=colour, label=decision)
+for decision, color in zip(shares, ("C0", "C1", "C2"), strict=True):
+    bars = panel.barh(shares.index, shares[decision], 0.6, left, color=color, label=decision)
     panel.bar_label(
         bars, [f"{100 * share:.0f}" for share in shares[decision]], label_type="center", color="white"
     )
@@ -79,6 +79,6 @@ plt.show()
 # - ``dialect="postgres"``, ``"bigquery"``, ``"snowflake"`` or ``"spark"``.
 # - ``bylaw.export.to_onnx`` and ``to_python`` write the same policy for servers and for scripts without
 #   packages.
-# - Rows that are too many to fetch can choose the policy where they are, too: `when data outgrow memory
+# - A policy can also be fitted inside the database, without fetching the rows: `when data outgrow memory
 #   <../../larger_than_memory.html>`_.
 # - `Export <../../export.html>`_.

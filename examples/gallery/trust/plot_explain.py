@@ -2,9 +2,9 @@
 Why was this case decided so?
 =============================
 
-A person is denied and asks why. The score of each decision is a sum: what the model says, plus a share for
-each rule. The shares are exact, not estimated, so the answer is short: the model said this, that rule added
-so much.
+A person is denied and asks why. The score of each decision is a sum: the model's score, plus a contribution
+of each rule. The shares are exact, not estimated, so the answer is short: the model said this, that rule
+added so much.
 
 The files are real mortgage files with a model's scores, ``bylaw.datasets.mortgages``.
 """
@@ -29,7 +29,8 @@ print(why)
 # %%
 # One file
 # --------
-# Of the files that the rules moved, the one where the two best decisions were farthest apart for the model.
+# Among the files whose decision was changed by the rules, this is the one on which the model was most
+# certain.
 
 margin = why.baseline[:, 0] - why.baseline[:, 1]
 moved = np.flatnonzero(why.moved & (table["race"] == "black"))
@@ -41,18 +42,18 @@ why.to_frame().query("row == @case").round(3)
 # %%
 # The same as a picture
 # ---------------------
-# Bars add up to the score of each decision; the largest score wins.
+# Bars add up to the score of each decision; the decision with the largest score is taken.
 
 names = ["the model", *why.rules]
 parts = np.vstack([why.baseline[case], why.pulls[case]])  # (1 + rules, actions)
 figure, panel = plt.subplots(figsize=(8.5, 4))
 for place in range(len(why.actions)):
     start = 0.0
-    for i, (name, colour) in enumerate(zip(names, ("C2", "C0", "C3", "C1", "C4"), strict=False)):
+    for i, (name, color) in enumerate(zip(names, ("C2", "C0", "C3", "C1", "C4"), strict=False)):
         height = 0.8 / len(names)
         level = place - 0.4 + (i + 0.5) * height
         panel.barh(
-            level, parts[i, place], height * 0.9, start, color=colour, label=name if place == 0 else None
+            level, parts[i, place], height * 0.9, start, color=color, label=name if place == 0 else None
         )
         start += parts[i, place]
     panel.plot([start, start], [place - 0.42, place + 0.42], color="black", linewidth=2)
@@ -66,8 +67,8 @@ figure.legend(loc="outside lower center")
 plt.show()
 
 # %%
-# The model would have denied the file. Parity pulls towards approval, not far enough; a referral costs its
-# price, which is less than what the other two have against them.
+# The model alone would have denied the file. Parity raises the score of an approval, but not enough. The
+# price of a referral is smaller than the cost of the other two decisions.
 #
 # What to try next
 # ----------------

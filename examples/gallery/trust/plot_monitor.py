@@ -34,8 +34,8 @@ policy = solve(Problem(error(), [women >= 0.9 * men, rejected() <= 0.1]), applic
 # %%
 # Watch somewhat looser rules than were fitted
 # --------------------------------------------
-# A policy of least cost is at its bounds. What is watched is where one would act: four fifths, and 12 %.
-# ``run_length`` is how rare false alarms must be: here one in a year of 500 rows a day, on average, at most.
+# A policy of least cost is at its bounds. Watch the bounds at which you would act: four fifths, and 12 %.
+# ``run_length`` limits false alarms: here to at most one in a year of 500 rows a day, on average.
 
 watched = [women >= 0.8 * men, rejected() <= 0.12]
 monitor = Monitor(policy, rules=watched, run_length=365 * 500)
@@ -50,9 +50,9 @@ print(f"alarm on day {first_alarm}")
 print(monitor)
 
 # %%
-# What each day shows, and what all days together prove
-# -----------------------------------------------------
-# Single days jump around the limit long before anything has changed. The evidence does not.
+# Single days, and the evidence of all days
+# -----------------------------------------
+# The rates of single days cross the limit long before the change. The evidence does not.
 
 figure, panel = plt.subplots(figsize=(7.5, 4))
 panel.plot(range(1, 61), daily, "o", color="C2", markersize=5, label="ratio on that day's 500 rows")
@@ -76,7 +76,7 @@ plt.show()
 # %%
 # What to try next
 # ----------------
-# - Labels that come months later: pass ``ids=``, and the labels when they are there.
-# - ``monitor.save("watch.json")`` goes on tomorrow; in a shell, ``bylaw watch``.
+# - For labels that arrive months later, pass ``ids=``, and the labels when they are known.
+# - ``monitor.save("watch.json")`` saves the state for the next day; in a shell, use ``bylaw watch``.
 # - After an alarm, ``refit`` fits the rules on new rows with few changed decisions.
 # - `Watching a policy <../../monitoring.html>`_ has the mathematics, and recipes for cron and Airflow.

@@ -1,1 +1,1 @@
-"""The language of demands: rates, rules, families, problems. No rows, no data."""
+"""The language of rules: rates, rules, families of rules and problems, all independent of data."""

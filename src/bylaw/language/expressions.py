@@ -1,8 +1,8 @@
-"""Rates, rules and objectives as objects: they add, scale, compare, condition and print.
+"""Rates, rules and objectives as objects that can be added, scaled, compared, conditioned and printed.
 
-A rate is a linear functional of the policy; comparing it with a number or another rate gives a rule. What a
-rate means is a list of `Term`s: for each action, a coefficient times a column of the row. Nothing here
-depends on data, solvers or policies.
+A rate is a linear functional of the policy. Comparing a rate with a number or with another rate makes a
+rule. The meaning of a rate is a list of `Term`s, each a coefficient times a column of the rows, for one
+action. This module does not depend on data, solvers or policies.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from bylaw.errors import Remedy, RuleError
 from bylaw.language.action_space import ActionSpace, LabelSpace, OptionSpace, SetSpace
 
 Conditions = tuple[tuple[str, Value], ...]
-LABEL = "label"  # the condition on the true label
-CHANGED = "changed"  # a cost that custom() reads: that of decisions other than an earlier policy's
-DECISION = "decision"  # the condition on the decision, which makes a rate a quotient
+LABEL = "label"  # the name of a condition on the true label
+CHANGED = "changed"  # the cost array for custom(): 1 for decisions that differ from an earlier policy's
+DECISION = "decision"  # the name of a condition on the decision, which makes a rate a ratio
 
 
 @dataclass(frozen=True)
 class ReferenceColumn:
-    """1{the earlier model `name` answers `item`}."""
+    """A column of the evidence: 1 where the earlier model `name` predicts `item`, 0 elsewhere."""
 
     name: str
     item: Value
@@ -36,7 +36,7 @@ class ReferenceColumn:
 
 @dataclass(frozen=True)
 class CostColumn:
-    """Column `item` of the cost array `name`."""
+    """A column of the evidence: the costs of the action at index `item` in the cost array `name`."""
 
     name: str
     item: int
@@ -46,7 +46,10 @@ Source = ReferenceColumn | CostColumn  # a column of the evidence other than a p
 
 
 class Term(NamedTuple):
-    """coefficient * source(x) * P(label | x), paid when `action` is taken."""
+    """The part coefficient * source(x) * P(label | x) of a rate, counted on rows where `action` is taken.
+
+    Without a label or a source, that factor is 1.
+    """
 
     action: Value
     coefficient: float
@@ -55,7 +58,7 @@ class Term(NamedTuple):
 
 
 class Meaning(NamedTuple):
-    """The terms and the constant that add up to a rate."""
+    """The terms and the constant whose sum is a rate."""
 
     terms: Sequence[Term]
     constant: float = 0.0
@@ -68,31 +71,40 @@ class Definition:
     Parameters
     ----------
     constructor : callable
-        the public function, whose name is the word.
+        The public function. The name of the rate is the name of this function.
     meaning : callable
-        of the rate's arguments and `space=`: what each action pays.
+        A function of the rate's arguments and `space=` that returns the `Meaning` of the rate: the terms of
+        each action. For a ratio of rates it returns the numerator.
     spaces : tuple
-        the action spaces for which the rate makes sense; `instead` states what to use for the others.
+        The action spaces for which the rate is defined.
+    instead : str
+        What to use for other action spaces, for error messages.
     implies : type or callable, optional
-        the action space of a problem that uses the rate, or a function of the rate's arguments.
+        The action space of a problem that uses the rate, or a function of the rate's arguments that returns
+        it.
     probability : bool
-        whether values are always within [0, 1].
+        Whether values are always within [0, 1].
     reads : {"reference", "cost"}, optional
-        what the first argument names in the evidence.
+        The kind of data in the evidence that the rate's first argument names, if it names any.
     phrase : str
-        in a report, completes "the share of cases that ..."; a noun such as "the average cost", if it is not
-        a probability. {0} is the first argument. `set_phrase` is the same where a decision is a set.
+        The wording in a report. It completes "the share of cases that ..."; for a rate that is not a
+        probability it is a noun such as "the average cost". {0} is the first argument.
+    set_phrase : str
+        The wording where decisions are sets, if it differs.
     saving : str
-        what a lower rate saves, as in "0.2 points of error".
+        What a lower rate saves, as in "0.2 points of error".
     part_phrases : dict
-        for each rate, by name, that counts the cases of this one among others: completes "of cases that get
-        an answer, at most 5 % ...", the wording of a rule that bounds this rate by a share of the other.
+        The wording of rules that bound this rate by a share of another rate, by the name of the other rate.
+        It completes, for instance, "of cases that get an answer, at most 5 % ...".
     decided : callable, optional
-        of the arguments: the decision that the rate is always given, which makes it a quotient.
+        A function of the rate's arguments that returns the decision on which the rate is always conditioned,
+        if there is one. The rate is then a ratio.
     whole : callable, optional
-        of a quotient by anything else, what it divides by; like the meaning, which is that of the part.
-    derived, factors : callable, optional
-        of the classes: the rates that it is made of, or of which it is the geometric mean.
+        For other ratios: a function like `meaning` that returns the denominator.
+    derived : callable, optional
+        A function of the classes that returns the combination of rates that this rate equals.
+    factors : callable, optional
+        A function of the classes that returns the rates of which this rate is the geometric mean.
     """
 
     constructor: Callable[..., Rate]
@@ -113,7 +125,7 @@ class Definition:
 
     @property
     def is_quotient(self) -> bool:
-        """Whether the rate is a quotient without a condition, such as precision()."""
+        """Whether the rate is a ratio even without a condition, as precision() is."""
         return self.decided is not None or self.whole is not None
 
 
@@ -121,39 +133,37 @@ DEFINITIONS: dict[str, Definition] = {}
 
 
 class Event(NamedTuple):
-    """The cases that a rate is a mean over.
+    """The cases over which a rate is a mean.
 
-    They are the rows of some conditions. Of a quotient, each row counts by the denominator, such as the
-    probability of the decision that the rate is given.
-    """
+    These are the rows that satisfy `conditions`. If the rate is a ratio, each row is weighted by the
+    denominator `whole`, such as the probability of the decision on which the rate is conditioned."""
 
     conditions: Conditions
     whole: Atom | None = None
 
 
 def shorten(values: Sequence[Any], most: int = 10) -> str:
-    """Return a list as text for messages, cut if it is long."""
+    """Format a list as text for messages; of a long list only the first `most` values are shown."""
     shown = ", ".join(map(repr, values[:most]))
     return f"[{shown}{f', ... {len(values)} in all' if len(values) > most else ''}]"
 
 
 def format_conditions(event: Iterable[tuple[str, Any]]) -> str:
-    """Return conditions as they are written in given()."""
+    """Format conditions as the arguments of given(), such as "sex='F'"."""
     return ", ".join(f"{make_visible(name)}={value!r}" for name, value in event)
 
 
 def format_number(value: float) -> str:
-    """Return a number as it is written in a rule."""
+    """Format a number as rules show it: without a trailing ".0"."""
     return repr(value).removesuffix(".0")
 
 
 @dataclass(frozen=True)
 class Atom:
-    """One word of the vocabulary with its arguments and conditions.
+    """One rate of the language, such as error(), with its arguments and conditions.
 
-    Given a decision it is a quotient, part / whole, such as P(error and decision) / P(decision). Both are
-    linear: `part` and `whole` are atoms of the same word with a `share`.
-    """
+    Conditioned on a decision it is a ratio, such as P(error and decision) / P(decision). The numerator `part`
+    and the denominator `whole` are linear; they are atoms of the same name with another `share`."""
 
     name: str
     arguments: tuple[Any, ...] = ()
@@ -169,17 +179,17 @@ class Atom:
 
     @property
     def implies(self) -> type[ActionSpace] | None:
-        """The action space this rate needs, if it needs one."""
+        """The action space that this rate requires; None if it is defined for several."""
         space = self.definition.implies
         return space if space is None or isinstance(space, type) else space(*self.arguments)
 
     def reads(self, kind: Literal["reference", "cost"]) -> str | None:
-        """Return the name of the reference or cost array that it reads, if it reads one."""
+        """Return the name of the reference or cost array that the rate reads; None if it reads none."""
         return self.arguments[0] if self.definition.reads == kind else None
 
     @property
     def decided(self) -> Value | None:
-        """The decision that it is given, by a condition or by its definition."""
+        """The decision on which the rate is conditioned, by given(decision=...) or by its definition."""
         always = self.definition.decided
         return self.decision if always is None else always(*self.arguments)
 
@@ -188,7 +198,7 @@ class Atom:
         return not self.share and (self.decision is not None or self.definition.is_quotient)
 
     def list_factors(self, classes: Sequence[Value]) -> list[Rate]:
-        """Return the rates that it is the geometric mean of."""
+        """Return the rates of which this rate is the geometric mean."""
         assert self.definition.factors is not None
         factors = self.definition.factors(classes)
         return [rate.given(**dict(self.conditions)) for rate in factors] if self.conditions else factors
@@ -199,18 +209,18 @@ class Atom:
 
     @property
     def part(self) -> Atom:
-        """The numerator of a quotient."""
+        """The numerator of a rate that is a ratio."""
         return replace(self, share="part")
 
     @property
     def whole(self) -> Atom:
-        """The denominator of a quotient; the same for all rates given the same decision and conditions."""
+        """The denominator of a ratio; rates with the same decision and conditions have the same one."""
         if self.decided is None:
             return replace(self, share="whole")
         return Atom("selected", (self.decided,), self.conditions, decision=self.decided, share="whole")
 
     def meaning(self, space: ActionSpace) -> Meaning:
-        """Return what this rate pays for each action without its conditions; of a quotient, its part."""
+        """Return the terms of this rate without its conditions; for a ratio, those of the numerator."""
         definition = self.definition
         if self.share == "whole":
             if self.decided is not None:
@@ -220,11 +230,12 @@ class Atom:
             return definition.whole(*self.arguments, space=space)
         if definition.factors is not None:
             raise RuleError(
-                f"{self} is not linear, and no rule can bound it: maximize it, minimize=1 - {self} in solve()"
+                f"{self} is not linear and rules cannot bound it; maximize it by minimize=1 - {self} "
+                "in solve()"
             )
         if not isinstance(space, definition.spaces):
             raise RuleError(
-                f"{self.name}() makes no sense when a decision is {space.description}: {definition.instead}",
+                f"{self.name}() is not defined if a decision is {space.description}; {definition.instead}",
                 None if self.implies is None else Remedy("choose_decisions", self.implies.kind),
             )
         meaning = definition.meaning(*self.arguments, space=space)
@@ -236,11 +247,11 @@ class Atom:
         terms += [Term(action, meaning.constant)] if meaning.constant else []
         if all(term.label is None and term.source is None for term in terms):
             value = format_number(sum(term.coefficient for term in terms))
-            raise RuleError(f"{replace(self, share='')} is {value} whatever the policy is; leave it out")
+            raise RuleError(f"{replace(self, share='')} equals {value} for every policy; leave it out")
         return Meaning(terms)
 
     def needs_label(self, space: ActionSpace) -> bool:
-        """Return whether it depends on the true label."""
+        """Return whether the rate depends on the true label."""
         if self.definition.factors is not None or self.definition.derived is not None:
             return True  # they are about each class
         terms = self.meaning(space).terms
@@ -251,12 +262,13 @@ class Atom:
         for name, value in extra.items():
             attribute = as_name(name, "an attribute in given()")
             if attribute in conditions:
-                raise RuleError(f"{self} is already given {attribute}={conditions[attribute]!r}")
+                raise RuleError(f"conditions in given() must be new, got another {attribute!r} for {self}")
             definition = self.definition
             made_of_labels = definition.derived is not None or definition.factors is not None
             if attribute in (LABEL, DECISION) and (definition.is_quotient or made_of_labels):
                 raise RuleError(
-                    f"{self} is made of labels and decisions, and takes no {attribute}=; give it groups"
+                    f"conditions of {self} must be groups, got {attribute}=: it already depends on "
+                    "labels and decisions"
                 )
             conditions[attribute] = as_scalar(value, f"the value of {attribute!r} in given()")
         decision = conditions.pop(DECISION, None)
@@ -264,7 +276,7 @@ class Atom:
 
     @property
     def _all_conditions(self) -> Conditions:
-        """As they are written in given()."""
+        """The conditions as they are written in given(), including one on the decision."""
         decision = () if self.decision is None else ((DECISION, self.decision),)
         return tuple(sorted((*self.conditions, *decision), key=lambda condition: condition[0]))
 
@@ -290,7 +302,15 @@ class Atom:
 
 @dataclass(frozen=True, repr=False)
 class Rate:
-    """A sum of atoms with coefficients, plus a constant."""
+    """A sum of atoms with coefficients, plus a constant.
+
+    Parameters
+    ----------
+    terms : tuple of (Atom, float)
+        The atoms and their coefficients.
+    constant : float
+        The number that is added.
+    """
 
     terms: tuple[tuple[Atom, float], ...]
     constant: float = 0.0
@@ -299,32 +319,40 @@ class Rate:
 
     @property
     def is_probability(self) -> bool:
-        """Whether every term is one, so that values are shares of rows or differences of shares."""
+        """Whether all terms are probabilities, so that values are shares of rows or differences of shares."""
         return all(atom.definition.probability for atom, _ in self.terms)
 
     @property
     def highest(self) -> float:
-        """No policy makes the rate exceed this; infinite where a term is not a probability."""
+        """An upper bound of the rate over all policies; infinite if a term is not a probability."""
         if not self.is_probability:
             return math.inf
         return self.constant + sum(c for _, c in self.terms if c > 0)
 
     @property
     def lowest(self) -> float:
-        """No policy makes the rate fall below this."""
+        """A lower bound of the rate over all policies; minus infinity if a term is not a probability."""
         return -(-self).highest
 
     def given(self, /, **conditions: Any) -> Rate:
-        """Return this rate among the rows with these group values.
+        """Return this rate among the rows that satisfy conditions.
 
-        With `label=`, rows have this true label; with `decision=`, they get this decision.
+        Parameters
+        ----------
+        **conditions
+            Attributes with the value of the group, such as `sex="Female"`. `label=` selects rows by their
+            true label, and `decision=` conditions on the decision of the policy.
+
+        Returns
+        -------
+        Rate
         """
         if not conditions:
-            raise RuleError("given() needs a condition, such as given(sex='Female')")
+            raise RuleError("given() must get a condition, such as given(sex='Female')")
         return _sum([(atom.given(conditions), c) for atom, c in self.terms], self.constant)
 
     def resolve(self, classes: Sequence[Value]) -> Rate:
-        """Replace rates that are made of others, such as balanced_error(), by these."""
+        """Replace rates that are defined by other rates, such as balanced_error(), with these."""
         if not any(atom.definition.derived for atom, _ in self.terms):
             return self
         total = Rate((), self.constant)
@@ -337,7 +365,7 @@ class Rate:
         return total
 
     def split(self) -> Ratio | None:
-        """Return the rate as one ratio of linear rates; None if it has no quotient."""
+        """Return the rate as one ratio of linear rates; None if it contains no ratio."""
         if not any(atom.is_quotient for atom, _ in self.terms):
             return None
         numerator = self.multiply_out()
@@ -345,12 +373,14 @@ class Rate:
         return Ratio(numerator, Rate(((whole, 1.0),)))
 
     def multiply_out(self) -> Rate:
-        """Return a linear rate that is at most zero where this one is: part - level * whole.
+        """Return a linear rate that is at most zero if and only if this rate is.
+
+        It is the numerator plus the constant times the denominator.
 
         Raises
         ------
         RuleError
-            where quotients have several wholes, or stand beside other rates.
+            If ratios have different denominators, or are added to rates that are not ratios.
         """
         if not any(atom.is_quotient for atom, _ in self.terms):
             return self
@@ -358,23 +388,24 @@ class Rate:
         whole = wholes.pop()
         if wholes or whole is None:
             raise RuleError(
-                f"{self} compares a rate given a decision with another rate, which is not linear: bound it "
-                "by a number, or compare groups by predictive_parity() in solve()"
+                f"{self} is not linear, since it compares a ratio, such as a rate given a decision, "
+                "with another "
+                "rate; bound it by a number, or compare groups by predictive_parity() in solve()"
             )
         return _sum([(atom.part, c) for atom, c in self.terms] + [(whole, self.constant)], 0.0)
 
     @property
     def is_linear(self) -> bool:
-        """Whether no term is a quotient, or a product of rates."""
+        """Whether no term is a ratio or a geometric mean of rates."""
         return not any(atom.is_quotient or atom.definition.factors is not None for atom, _ in self.terms)
 
     def by_event(self) -> dict[Event, Rate]:
-        """Return the rate as a sum of parts, each of one event, without the constant."""
+        """Split the rate without its constant into one rate per event, the cases over which it is a mean."""
         events = dict.fromkeys(atom.event for atom, _ in self.terms)
         return {e: Rate(tuple(term for term in self.terms if term[0].event == e)) for e in events}
 
     def by_condition(self) -> dict[Conditions, Rate]:
-        """Return the rate as a sum of parts, each of one condition, without the constant."""
+        """Split the rate without its constant into one rate per combination of conditions."""
         conditions = dict.fromkeys(atom.conditions for atom, _ in self.terms)
         return {c: Rate(tuple(term for term in self.terms if term[0].conditions == c)) for c in conditions}
 
@@ -386,17 +417,19 @@ class Rate:
 
     def __mul__(self, factor: float) -> Rate:
         if isinstance(factor, Rate | Ratio):
-            raise RuleError("a product of two rates is not linear; multiply a rate by a number")
+            raise RuleError(
+                "a rate must be multiplied by a number, got another rate: the product is not linear"
+            )
         factor = check_number(factor, "the factor of a rate", RuleError)
         return _sum([(atom, c * factor) for atom, c in self.terms], self.constant * factor)
 
     def __truediv__(self, divisor: Any) -> Any:
-        """Divide by a number, or by a rate, which makes a `Ratio`."""
+        """Divide by a number, which gives a rate, or by a rate, which gives a `Ratio`."""
         if isinstance(divisor, Rate):
             return Ratio(self, divisor)
         divisor = check_number(divisor, "the divisor of a rate", RuleError)
         if divisor == 0:
-            raise RuleError("a rate cannot be divided by zero")
+            raise RuleError("the divisor of a rate must not be zero")
         return _sum([(atom, c / divisor) for atom, c in self.terms], self.constant / divisor)
 
     def __neg__(self) -> Rate:
@@ -421,7 +454,7 @@ class Rate:
         return Rule(self, ">=", as_rate(other))
 
     def __lt__(self, other: object) -> Rule:
-        raise RuleError("rules are written with <= or >=, not < or >")
+        raise RuleError("rules must use <= or >=, got < or >")
 
     __gt__ = __lt__
 
@@ -439,9 +472,16 @@ class Rate:
 
 @dataclass(frozen=True, repr=False)
 class Ratio:
-    """A rate divided by a rate: an objective, or a rule once it is compared with a number.
+    """A rate divided by a rate. It is an objective, or makes a rule when it is compared with a number.
 
-    Numbers are added and multiplied; `a / b <= 0.05` is the linear rule `a <= 0.05 * b`.
+    Numbers can be added and multiplied; `a / b <= 0.05` is the linear rule `a <= 0.05 * b`.
+
+    Parameters
+    ----------
+    numerator : Rate
+        The rate that is divided.
+    denominator : Rate
+        The rate by which it is divided.
     """
 
     numerator: Rate
@@ -453,24 +493,28 @@ class Ratio:
 
     def __post_init__(self) -> None:
         if not (self.numerator.is_linear and self.denominator.is_linear):
-            raise RuleError(f"{self} divides a quotient; write it as one rate over another")
+            raise RuleError(
+                f"numerator and denominator must not be ratios themselves, got {self}; write it as one ratio"
+            )
         if not self.denominator.terms:
-            raise RuleError(f"{self} divides by a number; write it as a rate times a number")
+            raise RuleError(
+                f"the denominator must be a rate, got a number in {self}; multiply the rate by a number"
+            )
 
     @property
     def terms(self) -> tuple[tuple[Atom, float], ...]:
-        """All atoms in it."""
+        """The terms of the numerator and of the denominator."""
         return self.numerator.terms + self.denominator.terms
 
     def resolve(self, classes: Sequence[Value]) -> Ratio:
-        """Replace rates that are made of others, as in `Rate.resolve`."""
+        """Replace rates that are defined by other rates, as in `Rate.resolve`."""
         return Ratio(self.numerator.resolve(classes), self.denominator.resolve(classes))
 
     def split(self) -> Ratio:
         return self
 
     def given(self, /, **conditions: Any) -> Ratio:
-        """Return this ratio among the rows with these group values."""
+        """Return this ratio among the rows that satisfy conditions, as in `Rate.given`."""
         return Ratio(self.numerator.given(**conditions), self.denominator.given(**conditions))
 
     def __add__(self, number: float) -> Ratio:
@@ -503,9 +547,9 @@ class Ratio:
     def _check(self, number: float) -> float:
         if isinstance(number, Rate | Ratio):
             raise RuleError(
-                f"{self} takes numbers alone: with another rate, a sum, product or rule is not linear"
+                f"the ratio {self} must be combined or compared with a number, got a rate: that is not linear"
             )
-        return check_number(number, "what a ratio is compared with, added to or multiplied by", RuleError)
+        return check_number(number, "the number that a ratio is combined or compared with", RuleError)
 
     def __str__(self) -> str:
         return f"{_enclose(self.numerator)} / {_enclose(self.denominator)}"
@@ -514,33 +558,43 @@ class Ratio:
 
 
 def _enclose(rate: Rate) -> str:
-    """Return the text of a rate, in parentheses if it is more than one atom."""
+    """Format a rate, in parentheses if it is more than one atom."""
     alone = len(rate.terms) == 1 and rate.terms[0][1] == 1 and not rate.constant
     return str(rate) if alone else f"({rate})"
 
 
 def _sum(terms: Iterable[tuple[Atom, float]], constant: float) -> Rate:
-    """Return a rate with like terms merged and zero terms dropped, so that equal text means equal rates."""
+    """Return the sum of terms as a rate; like terms are merged, so that equal rates have equal text."""
     merged: dict[Atom, float] = {}
     for atom, coefficient in terms:
         merged[atom] = merged.get(atom, 0.0) + coefficient
     if not all(map(math.isfinite, [*merged.values(), constant])):
-        raise RuleError("a coefficient of this rate is not finite")
+        raise RuleError("the coefficients of a rate must be finite")
     return Rate(tuple((a, c) for a, c in merged.items() if c), constant + 0.0)
 
 
 def as_rate(value: Rate | float) -> Rate:
-    """Return a rate unchanged, and a number as a constant rate."""
+    """Convert a number to a constant rate; return a rate unchanged."""
     if isinstance(value, Rate):
         return value
-    return Rate((), check_number(value, "what a rate is compared with or added to", RuleError))
+    return Rate((), check_number(value, "the value that a rate is compared with or added to", RuleError))
 
 
 @dataclass(frozen=True, repr=False)
 class Rule:
-    """One linear rule, kept as it was written."""
+    """One linear rule, with both sides as they were written.
 
-    is_band: ClassVar = False  # whether it bounds a difference on both sides
+    Parameters
+    ----------
+    left : Rate
+        The left-hand side.
+    sense : {"<=", ">="}
+        The direction of the comparison.
+    right : Rate
+        The right-hand side.
+    """
+
+    is_band: ClassVar = False  # whether it bounds an absolute value
 
     left: Rate
     sense: Literal["<=", ">="]
@@ -548,23 +602,23 @@ class Rule:
 
     def __post_init__(self) -> None:
         if not self.excess.terms:
-            raise RuleError(f"the rule {self} does not depend on the decisions")
+            raise RuleError(f"a rule must depend on the decisions, got {self}")
 
     @cached_property
     def excess(self) -> Rate:
-        """The rate that must be <= 0."""
+        """The rate that is at most zero if and only if the rule is satisfied."""
         return self.left - self.right if self.sense == "<=" else self.right - self.left
 
     @property
     def level(self) -> float:
-        """The number that the rule can be swept over: its bound, or the one coefficient on its right."""
+        """The number that bounds the rule: its right-hand side, or the only coefficient there."""
         return _find_level(self.right, self)
 
     @property
     def factor(self) -> Rate | None:
-        """The rate that the level multiplies, as b in a >= 0.8 * b, which is a rule on a / b.
+        """The rate that the level multiplies: b in a >= 0.8 * b, which is a rule on the ratio a / b.
 
-        None if the level is a bound, or multiplies a rate that may be negative.
+        None if the level is a bound, or multiplies a rate that can be negative.
         """
         side = self.right
         if len(side.terms) != 1 or side.constant or not (side.is_probability and self.is_linear):
@@ -573,45 +627,45 @@ class Rule:
 
     @property
     def is_about_ratio(self) -> bool:
-        """Whether its level is that of a ratio or a quotient: what is multiplied out is not in its unit."""
+        """Whether the level of the rule bounds a ratio of rates, so that `excess` has another unit."""
         return self.factor is not None or not (self.excess.is_linear or self.right.terms)
 
     @property
     def denominators(self) -> list[Rate]:
-        """The denominators of its ratios: b in a >= 0.8 * b, or those of quotients."""
+        """The denominators of the ratios in the rule, such as b in a >= 0.8 * b."""
         if self.factor is not None:
             return [self.factor]
         return [Rate(((event.whole, 1.0),)) for event in self.excess.by_event() if event.whole is not None]
 
     @property
     def bounded(self) -> Rate | Ratio:
-        """The expression that the rule bounds by a number: all rates together, or a / b."""
+        """The expression that the rule bounds by a number: the rates of both sides together, or a ratio."""
         if self.factor is not None:
             return Ratio(self.left, self.factor)
         return replace(self.left - self.right, constant=0.0)
 
     @property
     def bound(self) -> float:
-        """The number on the right, once all rates are on the left."""
+        """The number on the right-hand side after all rates are moved to the left-hand side."""
         return self.right.constant - self.left.constant
 
     @property
     def template(self) -> str:
-        """Its text, with `level` in place of the number."""
+        """The text of the rule with the word `level` instead of its level."""
         return f"{self.left} {self.sense} {_format_template(self.right, self)}"
 
     @property
     def loosening(self) -> Literal[-1, 1]:
-        """The direction in which the level loosens the rule."""
+        """1 if a larger level makes the rule less strict, -1 if a smaller one does."""
         return 1 if self.sense == "<=" else -1
 
     def at(self, level: float) -> Rule:
-        """Return the same rule at another level."""
+        """Return the same rule with another level."""
         return replace(self, right=_set_level(self.right, level, self))
 
     @property
     def is_linear(self) -> bool:
-        """Whether it has no quotient, as written."""
+        """Whether both sides, as they are written, contain no ratio."""
         return self.left.is_linear and self.right.is_linear
 
     def expand(
@@ -624,7 +678,7 @@ class Rule:
 
     def __bool__(self) -> bool:
         raise RuleError(
-            "a rule has no truth value; write 0.1 <= rate <= 0.2 as two rules, rate >= 0.1 and rate <= 0.2"
+            "a rule has no truth value; write two rules, rate >= 0.1 and rate <= 0.2, for 0.1 <= rate <= 0.2"
         )
 
     def __str__(self) -> str:
@@ -637,14 +691,14 @@ Groups = Mapping[str, tuple[Value, ...]]
 
 
 def _find_level(side: Rate, rule: Rule | Band) -> float:
-    """Return the single number on a side: a bound, or the factor of a single rate."""
+    """Return the level on one side of a rule: a bound, or the coefficient of a single rate."""
     if not side.terms:
         return side.constant
     if len(side.terms) == 1 and not side.constant:
         return side.terms[0][1]
     raise RuleError(
-        f"the rule {rule} has several numbers on its right, so it has no single level; write it with one "
-        "number there, such as rejected() <= 0.1 or error() <= 0.05 * accepted()"
+        f"the right-hand side of a rule must contain a single number to be varied, got {rule}; write it like "
+        "rejected() <= 0.1 or error() <= 0.05 * accepted()"
     )
 
 
@@ -654,14 +708,14 @@ def _format_template(side: Rate, rule: Rule | Band) -> str:
 
 
 def _set_level(side: Rate, level: float, rule: Rule | Band) -> Rate:
-    level = check_number(level, f"a level of {rule}", RuleError)
+    level = check_number(level, f"the level of {rule}", RuleError)
     _find_level(side, rule)
     return level * Rate(((side.terms[0][0], 1.0),)) if side.terms else as_rate(level)
 
 
 @dataclass(frozen=True, repr=False)
 class Magnitude:
-    """The absolute value of a rate, which becomes a rule once it is compared with a bound."""
+    """The absolute value of a rate, which makes a rule when it is compared with a bound."""
 
     rate: Rate
 
@@ -669,10 +723,10 @@ class Magnitude:
         return Band(self.rate, as_rate(limit))
 
     def __ge__(self, limit: object) -> Band:
-        raise RuleError("abs(rate) >= bound is not convex; only abs(rate) <= bound is a rule")
+        raise RuleError("rules on abs(rate) must use <=, got >=, which is not convex")
 
     def __lt__(self, limit: object) -> Band:
-        raise RuleError("abs(rate) is compared with <= and a bound, and not otherwise")
+        raise RuleError("rules on abs(rate) must use <=, got < or >")
 
     __gt__ = __lt__
 
@@ -684,30 +738,38 @@ class Magnitude:
 
 @dataclass(frozen=True, repr=False)
 class Band:
-    """abs(rate) <= limit: two rules."""
+    """The rule abs(rate) <= limit, which is short for two linear rules.
+
+    Parameters
+    ----------
+    rate : Rate
+        The rate whose absolute value is bounded.
+    limit : Rate
+        The bound.
+    """
 
     is_band: ClassVar = True
-    loosening: ClassVar[Literal[-1, 1]] = 1  # the direction in which the level loosens the rule
+    loosening: ClassVar[Literal[-1, 1]] = 1  # a larger level makes the rule less strict
 
     rate: Rate
     limit: Rate
 
     def __post_init__(self) -> None:
         if not self.rate.terms:
-            raise RuleError(f"the rule {self} does not depend on the decisions")
+            raise RuleError(f"a rule must depend on the decisions, got {self}")
 
     @property
     def level(self) -> float:
-        """The number that the rule can be swept over: its limit, or the one coefficient in it."""
+        """The number that bounds the rule: its limit, or the only coefficient in the limit."""
         return _find_level(self.limit, self)
 
     @property
     def template(self) -> str:
-        """Its text, with `level` in place of the number."""
+        """The text of the rule with the word `level` instead of its level."""
         return f"abs({self.rate}) <= {_format_template(self.limit, self)}"
 
     def at(self, level: float) -> Band:
-        """Return the same rule at another level."""
+        """Return the same rule with another level."""
         return replace(self, limit=_set_level(self.limit, level, self))
 
     def expand(
@@ -727,12 +789,20 @@ class Band:
     __repr__ = __str__
 
 
-OVERALL = 0.01  # the part of the rate over all rows beside that of the worst group
+OVERALL = 0.01  # the weight of the rate over all rows, next to the weight 1 of the worst group
 
 
 @dataclass(frozen=True, repr=False)
 class Worst:
-    """The rate of the group in which it is largest: max over groups g of rate.given(g). Made by `worst`."""
+    """The largest rate of any group, the maximum over groups g of rate.given(g), made by `worst`.
+
+    Parameters
+    ----------
+    rate : Rate
+        The rate.
+    by : tuple of str
+        The attributes of the groups; several for their intersections.
+    """
 
     rate: Rate
     by: tuple[str, ...]  # attributes, and "label"; several for their intersections
@@ -749,11 +819,11 @@ class Worst:
 
     @property
     def is_linear(self) -> bool:
-        """Whether each group's rate is."""
+        """Whether the rate of each group is linear."""
         return self.rate.is_linear
 
     def list_groups(self, classes: Sequence[Value], groups: Groups) -> tuple[Conditions, ...]:
-        """Return the conditions of every group."""
+        """Return the conditions of every group, such as (("sex", "F"), ("race", "A"))."""
         values = {LABEL: tuple(classes), **groups}
         for name in self.by:
             if name not in values:
@@ -768,20 +838,20 @@ class Worst:
     def weigh(self, weights: Mapping[Conditions, float]) -> Rate:
         """Return the linear objective for weights of the groups that sum to one.
 
-        Its optimum for the worst weights is that of the worst group. The rate over all rows has a small
-        weight, which decides on rows of groups that are not the worst.
-        """
+        With the least favorable weights it has the same optimal policy as the worst group's rate. The rate
+        over all rows is added with a small weight, which selects the best of several optimal policies."""
         parts = [weight * self.given(group) for group, weight in weights.items()]
         return sum(parts, OVERALL * self.rate)
 
     def compare(self, reference: Conditions, others: Sequence[Conditions]) -> tuple[Rule, ...]:
-        """Return rules by which no other group is worse than the reference."""
+        """Return the rules that no other group has a larger rate than the group `reference`."""
         return tuple(-self.given(reference) + self.given(group) <= 0 for group in others)
 
     def _refuse(self, other: object) -> NoReturn:
         raise RuleError(
-            f"{self} is minimized alone: it makes no rule and no sum. To bound every group, write a "
-            "rule for each, such as error().given(race='a') <= 0.1; a sum of rates goes inside worst()"
+            f"{self} must be minimized alone: it cannot be part of a rule or a sum. To bound every "
+            "group, write a "
+            "rule for each, such as error().given(race='a') <= 0.1; write sums of rates inside worst()"
         )
 
     __le__ = __ge__ = __lt__ = __gt__ = __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse
@@ -797,22 +867,28 @@ Objective = Rate | Ratio | Worst  # what a problem minimizes
 
 
 def worst(rate: Rate | str, by: Any) -> Worst:
-    """Return the rate of the group where it is largest, to be minimized: minimax fairness (Rawls).
+    """Return the largest rate of any group, to be minimized: minimax fairness (Rawls).
 
-    Among several policies with the same worst group, the one with the lowest rate over all rows is best: that
-    rate has a weight of 0.01.
+    Among policies with the same largest rate, the one with the lowest rate over all rows is best: the rate
+    over all rows is added to the objective with a weight of 0.01.
 
     Parameters
     ----------
     rate : Rate or str
-        such as `error()` or its text, `cost(...)`, `size()`, or a sum of rates.
+        A rate such as `error()`, `cost(...)` or `size()`, a sum of rates, or its text.
     by : str or tuple
-        "race"; or ("sex", "race"), the intersections; "label" for the true label, also among others.
+        The attribute that defines the groups, such as "race"; a tuple such as ("sex", "race") for
+        intersections. "label" stands for the true label.
 
     Returns
     -------
     Worst
-        what `Problem(minimize=...)` takes; it cannot be part of a sum or a rule.
+        The objective, for `Problem(minimize=...)`. It cannot be part of a sum or a rule.
+
+    Raises
+    ------
+    RuleError
+        If the rate is a ratio, or an argument has another type.
 
     Examples
     --------
@@ -827,18 +903,20 @@ def worst(rate: Rate | str, by: Any) -> Worst:
 
         rate = parse(rate)  # type: ignore[assignment]
     if not isinstance(rate, Rate) or not rate.terms:
-        raise RuleError(f"worst() takes a rate such as error(), and by=, the groups; not {rate!r}")
+        raise RuleError(f"the rate in worst() must be a rate such as error(), got {rate!r}")
     if not rate.is_linear:
-        raise RuleError(f"worst(): {rate} is a quotient of rates; worst() takes rates such as error()")
+        raise RuleError(f"the rate in worst() must be linear, such as error(), got the ratio {rate}")
     names = by if isinstance(by, tuple) else (by,)
     if not names or not all(isinstance(name, str) for name in names):
         raise RuleError(
-            f"worst(): by is a column name like 'race', 'label', or a tuple of them for intersections; "
-            f"got {by!r}"
+            f"by in worst() must be an attribute such as 'race', 'label', or a tuple of these for "
+            f"intersections, got {by!r}"
         )
     if len(set(names)) < len(names):
-        raise RuleError(f"worst(): the intersection {names} names an attribute twice")
+        raise RuleError(f"the attributes in by must differ from each other, got {names}")
     for atom, _ in rate.terms:
         if taken := sorted(set(names).intersection(dict(atom.conditions))):
-            raise RuleError(f"worst(): {atom} is already given {taken[0]!r}, and by= ranges over it")
+            raise RuleError(
+                f"by in worst() must not contain {taken[0]!r}, since {atom} is already conditioned on it"
+            )
     return Worst(rate, tuple(as_name(name, "an attribute") for name in names))

@@ -1,4 +1,4 @@
-"""Named families of rules, expanded when the classes and the groups are known."""
+"""Families of rules, such as demographic parity: rules of the same kind for every group and label."""
 
 from __future__ import annotations
 
@@ -20,10 +20,20 @@ Between = Literal["overall", "groups"]
 
 @dataclass(frozen=True, repr=False)
 class Family:
-    """Rules for every group of some attributes, and for every label where that applies.
+    """Rules of the same kind for every group of some attributes and, in some families, for every label.
 
-    `attributes` holds one tuple per partition of the rows: ("sex",) is one attribute,
-    ("sex", "race") their intersections.
+    Parameters
+    ----------
+    name : str
+        The name of the family, such as "demographic_parity".
+    attributes : tuple of tuple of str
+        One tuple per partition of the rows: ("sex",) for one attribute, ("sex", "race") for intersections.
+    level : float or tuple
+        The number that bounds every rule, or pairs of a group and its number.
+    between : {"overall", "groups"}
+        Whether each group is compared with all rows or with every other group.
+    labels : tuple, optional
+        The labels that the rules refer to; all by default.
     """
 
     name: str
@@ -33,11 +43,11 @@ class Family:
     labels: tuple[Value, ...] | None = None
 
     def at(self, level: float) -> Family:
-        """Return the same family at another level."""
+        """Return the same family with another level, the number that bounds its rules."""
         if isinstance(self.level, tuple):
             raise RuleError(
-                f"{self} has a tolerance per group, and one level cannot replace them; state it with a "
-                "single number, or write a rule per group and sweep one of those"
+                f"{self} has one tolerance per group, which a single level cannot replace; give it a single "
+                "number, or write a rule for each group and vary one of these"
             )
         return replace(
             self,
@@ -50,31 +60,34 @@ class Family:
 
     @property
     def is_band(self) -> bool:
-        """Whether its rules bound differences on both sides."""
+        """Whether the rules bound the absolute value of a difference, rather than a ratio."""
         return not self.definition.ratio
 
     @property
     def loosening(self) -> Literal[-1, 1]:
-        """The direction in which the level loosens the rules."""
+        """1 if a larger level makes the rules less strict, -1 if a smaller one does."""
         return -1 if self.definition.ratio else 1
 
     def expand(
         self, classes: Sequence[Value], groups: Groups, options: Sequence[Value] = ()
     ) -> tuple[Rule, ...]:
-        """Return one rule, or two, per group and label, in the order of the paper.
+        """Return the single rules, for every group and label.
 
-        Without classes, there are rules for each option.
+        Without classes, the options take the place of the labels.
         """
         if self.labels is not None and (unknown := set(self.labels) - {*classes, *options}):
-            beside = f", the options {list(options)}" if options else ""
+            beside = f" and options {list(options)}" if options else ""
             raise RuleError(
-                f"{self}: no such class as {sorted(map(str, unknown))}; the classes are "
-                f"{list(classes)}{beside}"
+                f"the labels of {self} must be among the classes {list(classes)}{beside}, "
+                f"got {sorted(map(str, unknown))}"
             )
         labels = self.labels if self.labels is not None else classes or options
         compared, rules = self.definition.compared(labels, classes), list[Rule]()
         if not compared:
-            raise RuleError(f"{self} compares rows of the same true label, and there are no classes")
+            raise RuleError(
+                f"{self} compares rows with the same true label, but the problem has options only and "
+                "no classes"
+            )
         for attributes in self.attributes:
             cells = self._list_cells(attributes, groups, classes)
             for rate in compared:
@@ -86,7 +99,7 @@ class Family:
                     here, level = rates[cell], self._level_of(cell, rate)
                     if self.definition.ratio:
                         rules.append(here >= level * there)
-                    elif self.between == "groups":  # the permutation holds the other side of the band
+                    elif self.between == "groups":  # the pair in reverse order bounds the other side
                         rules.append(here - there <= level)
                     else:
                         rules += Band(here - there, level + Rate(())).expand((), {})
@@ -101,38 +114,38 @@ class Family:
         return levels[(group, label)] if (group, label) in levels else levels[group]
 
     def _list_cells(self, attributes: Attributes, groups: Groups, classes: Sequence[Value]) -> list[tuple]:
-        """Return the groups of some attributes; raise unless there are several, each with a tolerance."""
+        """Return all groups of some attributes; raise if there is only one, or one has no tolerance."""
         for name in attributes:
             if name not in groups:
                 raise RuleError(f"{self}: no group column {name!r}; the evidence has {sorted(groups)}")
             if len(groups[name]) < 2:
-                raise RuleError(
-                    f"{self}: {name!r} has the single value {groups[name]}; there is nothing to compare"
-                )
+                raise RuleError(f"{self} compares groups, but {name!r} has the single value {groups[name]}")
         cells = list(itertools.product(*(groups[name] for name in attributes)))
         if isinstance(self.level, tuple):
-            # A tolerance is that of a group, or of a group and a true label that the family distinguishes.
+            # A tolerance is for a group, or for a group and a true label if the family compares true labels.
             rates = self.definition.compared(classes if self.labels is None else self.labels, classes)
             events = [dict(rate.terms[0][0].conditions) for rate in rates]
             labels = {event[LABEL] for event in events if LABEL in event}
             wanted, given = {_group_key(cell) for cell in cells}, set(dict(self.level))
             if unknown := given - wanted - {(group, label) for group in wanted for label in labels}:
-                raise RuleError(f"{self}: a tolerance is given for {unknown}, but the groups are {wanted}")
+                raise RuleError(
+                    f"the tolerances of {self} must be for the groups {wanted}, got one for {unknown}"
+                )
             if missing := {
                 group
                 for group in wanted - given
                 if not labels or not all((group, label) in given for label in labels)
             }:
-                raise RuleError(f"{self}: no tolerance is given for {missing}")
+                raise RuleError(f"{self} must have a tolerance for every group; add one for {missing}")
         return cells
 
     @property
     def compares_quotients(self) -> bool:
-        """Whether its rules are differences of quotients, which are not linear."""
+        """Whether the rules bound differences of ratios, which are not linear."""
         return self.definition.compares_quotients
 
     def atoms(self) -> Iterator[Atom]:
-        """Yield examples of the rates used, enough to infer the kind of decisions."""
+        """Return examples of the rates that the rules use, from which the kind of decisions is inferred."""
         return (atom for rate in self.definition.compared([0], [0]) for atom, _ in rate.terms)
 
     def __bool__(self) -> bool:
@@ -140,7 +153,7 @@ class Family:
 
     @property
     def template(self) -> str:
-        """Its text, with `level` in place of the number."""
+        """The text of the family with the word `level` instead of its level."""
         return self._format("level")
 
     def __str__(self) -> str:
@@ -164,22 +177,21 @@ class Family:
 
 @dataclass(frozen=True, repr=False)
 class FamilyAtLevels(Family):
-    """A family that compares quotients, near a common level for each label.
+    """A family that compares ratios, replaced by linear rules that keep each ratio near a common level.
 
-    Its rules bound single quotients, which are linear once they are multiplied out: within the tolerance of
-    the level or, between groups, within half of it.
-    """
+    For each label, the ratio of every group must be within the tolerance of the label's common level; if
+    pairs of groups are compared, within half of the tolerance."""
 
-    common: tuple[tuple[float, ...], ...] = ()  # levels: for each partition, one for each label
+    common: tuple[tuple[float, ...], ...] = ()  # for each partition, the common level of each label
 
     @property
     def compares_quotients(self) -> bool:
-        """Whether its rules are differences of quotients: with levels, they are not."""
+        """Whether the rules bound differences of ratios: False, since each ratio is bounded separately."""
         return False
 
     @property
     def share(self) -> float:
-        """The share of the tolerance on each side of the level."""
+        """The largest distance of a ratio to the common level, as a share of the tolerance."""
         return 0.5 if self.between == "groups" else 1.0
 
     def expand(
@@ -198,7 +210,7 @@ class FamilyAtLevels(Family):
 
 
 def hold_within(rate: Rate, low: float, high: float) -> Iterator[Rule]:
-    """Yield the rules that hold a share of cases between two numbers in (0, 1)."""
+    """Yield the rules that bound a rate between two numbers; bounds outside (0, 1) are left out."""
     if high < 1:
         yield rate <= high
     if low > 0:
@@ -206,20 +218,22 @@ def hold_within(rate: Rate, low: float, high: float) -> Iterator[Rule]:
 
 
 class FamilyDefinition(NamedTuple):
-    """The rates that a family compares between groups, in which sense, and the wording of reports."""
+    """The rates that a family compares between groups, how it compares them, and the wording in reports."""
 
     constructor: Callable[..., Family]  # the public function
-    compared: Callable[[Sequence[Value], Sequence[Value]], list[Rate]]  # of labels and classes, without group
-    # Completed by "at a rate within ...": {who}, {decision}, {label}, {true_label}, {whole} are filled in.
+    compared: Callable[[Sequence[Value], Sequence[Value]], list[Rate]]  # a function of labels and classes
+    # The start of the sentence "... at a rate within ...", with placeholders such as {who} and {decision}.
     phrase: str
-    set_phrase: str = ""  # the same, where a decision is a set
-    ratio: bool = False  # rate >= level * other rate; otherwise their difference is within the level
+    set_phrase: str = ""  # the same if decisions are sets
+    ratio: bool = (
+        False  # whether rules are rate >= level * other rate, rather than abs(rate - other rate) <= level
+    )
     default_between: Between = "overall"
-    compares_quotients: bool = False  # whose differences are not linear
+    compares_quotients: bool = False  # whether the rates are ratios, so that their differences are not linear
 
     @property
     def level_name(self) -> str:
-        """The name of the argument that is the level."""
+        """The name of the argument that sets the level."""
         return "ratio" if self.ratio else "tol"
 
 
@@ -228,19 +242,25 @@ def demographic_parity(
 ) -> Family:
     """Return demographic parity: abs(P(decision = y | group) - P(decision = y)) <= tol.
 
-    The rules are for every group and label y. It is also called statistical parity.
+    There is a rule for every group and label y. Another name is statistical parity.
 
     Parameters
     ----------
     attributes : str, list or tuple
-        "sex"; or ["sex", "race"], each attribute separately; or ("sex", "race"), their intersections.
+        The attributes whose groups are compared: a name such as "sex", a list such as ["sex", "race"] for
+        each attribute separately, or a tuple such as ("sex", "race") for their intersections.
     tol : float or dict
-        the largest difference: a number, or one per group, {"Female": 0.01, "Male": 0.02}.
+        The largest difference, or one per group as in {"Female": 0.01, "Male": 0.02}.
     between : {"overall", "groups"}
-        compare each group with all rows, or all pairs of groups.
+        Compare each group with all rows ("overall") or with every other group ("groups").
     labels : list, optional
-        the labels that the rules refer to; all by default, and where there are no classes all options.
-        Options beside the labels are meant where they are named.
+        The labels that the rules refer to; all by default, or all options if there are no
+        classes. Other options must be named.
+
+    Returns
+    -------
+    Family
+        The rules, for `Problem(rules=...)`.
 
     Examples
     --------
@@ -253,19 +273,25 @@ def demographic_parity(
 def equalized_odds(attributes: Any, *, tol: Any, between: Between = "overall", labels: Any = None) -> Family:
     """Return equalized odds: abs(P(decision = y | group, Y = t) - P(decision = y | Y = t)) <= tol.
 
-    The rules are for every group, decision y and true label t.
+    There is a rule for every group, decision y and true label t.
 
     Parameters
     ----------
     attributes : str, list or tuple
-        "sex"; or ["sex", "race"], each attribute separately; or ("sex", "race"), their intersections.
+        The attributes whose groups are compared: a name such as "sex", a list such as ["sex", "race"] for
+        each attribute separately, or a tuple such as ("sex", "race") for their intersections.
     tol : float or dict
-        the largest difference: a number, or one per group, {"Female": 0.01, "Male": 0.02}, or
-        one per group and true label, {("Female", 1): 0.01, ...}.
+        The largest difference, or one per group as in {"Female": 0.01, "Male": 0.02}, or one per group and
+        true label as in {("Female", 1): 0.01, ...}.
     between : {"overall", "groups"}
-        compare each group with all rows, or all pairs of groups.
+        Compare each group with all rows ("overall") or with every other group ("groups").
     labels : list, optional
-        the labels that the rules refer to; all by default.
+        The decisions y that the rules refer to; all labels by default.
+
+    Returns
+    -------
+    Family
+        The rules, for `Problem(rules=...)`.
 
     Examples
     --------
@@ -280,19 +306,25 @@ def equal_opportunity(
 ) -> Family:
     """Return equal opportunity: abs(P(decision = y | group, Y = y) - P(decision = y | Y = y)) <= tol.
 
-    The rules are for every group and label y.
+    There is a rule for every group and label y.
 
     Parameters
     ----------
     attributes : str, list or tuple
-        "sex"; or ["sex", "race"], each attribute separately; or ("sex", "race"), their intersections.
+        The attributes whose groups are compared: a name such as "sex", a list such as ["sex", "race"] for
+        each attribute separately, or a tuple such as ("sex", "race") for their intersections.
     tol : float or dict
-        the largest difference: a number, or one per group, {"Female": 0.01, "Male": 0.02}, or
-        one per group and true label, {("Female", 1): 0.01, ...}.
+        The largest difference, or one per group as in {"Female": 0.01, "Male": 0.02}, or one per group and
+        true label as in {("Female", 1): 0.01, ...}.
     between : {"overall", "groups"}
-        compare each group with all rows, or all pairs of groups.
+        Compare each group with all rows ("overall") or with every other group ("groups").
     labels : list, optional
-        the labels that the rules refer to; all by default.
+        The labels that the rules refer to; all by default.
+
+    Returns
+    -------
+    Family
+        The rules, for `Problem(rules=...)`.
 
     Examples
     --------
@@ -307,19 +339,24 @@ def disparate_impact(
 ) -> Family:
     """Return the four-fifths rule: P(decision = y | group) >= ratio * P(decision = y | other group).
 
-    The rules are for every pair of groups and every label y.
+    There is a rule for every pair of groups and every label y.
 
     Parameters
     ----------
     attributes : str, list or tuple
-        "sex"; or ["sex", "race"], each attribute separately; or ("sex", "race"), their intersections.
+        The attributes whose groups are compared: a name such as "sex", a list such as ["sex", "race"] for
+        each attribute separately, or a tuple such as ("sex", "race") for their intersections.
     ratio : float or dict
-        the smallest ratio of rates: a number, or one per group.
+        The smallest ratio of rates, or one per group.
     between : {"groups", "overall"}
-        compare all pairs of groups, or each group with all rows.
+        Compare each group with every other group ("groups") or with all rows ("overall").
     labels : list, optional
-        the labels that the rules refer to; all by default. Name the favorable outcome. An option may be
-        named, too.
+        The labels or options that the rules refer to, usually the favorable outcome; all labels by default.
+
+    Returns
+    -------
+    Family
+        The rules, for `Problem(rules=...)`.
 
     Examples
     --------
@@ -335,11 +372,17 @@ def error_parity(attributes: Any, *, tol: Any, between: Between = "overall") -> 
     Parameters
     ----------
     attributes : str, list or tuple
-        "sex"; or ["sex", "race"], each attribute separately; or ("sex", "race"), their intersections.
+        The attributes whose groups are compared: a name such as "sex", a list such as ["sex", "race"] for
+        each attribute separately, or a tuple such as ("sex", "race") for their intersections.
     tol : float or dict
-        the largest difference: a number, or one per group, {"Female": 0.01, "Male": 0.02}.
+        The largest difference, or one per group as in {"Female": 0.01, "Male": 0.02}.
     between : {"overall", "groups"}
-        compare each group with all rows, or all pairs of groups.
+        Compare each group with all rows ("overall") or with every other group ("groups").
+
+    Returns
+    -------
+    Family
+        The rules, for `Problem(rules=...)`.
 
     Examples
     --------
@@ -354,21 +397,29 @@ def predictive_parity(
 ) -> Family:
     """Return predictive parity: abs(P(Y = y | decision = y, group) - P(Y = y | decision = y)) <= tol.
 
-    The rules are for every group and label y: a decision is right equally often in every group. These are
-    differences of quotients, which are not linear: `solve` holds the precision of each group near a common
-    level, and searches for the level of least cost. A group to which a label is never decided has no
-    precision, and its rules hold.
+    There is a rule for every group and label y: a decision is correct equally often in every group. These
+    rates are
+    ratios and their differences are not linear. `solve` therefore bounds the precision of each group near a
+    common
+    level, and searches for the level with the least cost. If a label is never assigned in a group, its
+    precision in that group is undefined, and the group's rule for the label is satisfied.
 
     Parameters
     ----------
     attributes : str, list or tuple
-        "sex"; or ["sex", "race"], each attribute separately; or ("sex", "race"), their intersections.
+        The attributes whose groups are compared: a name such as "sex", a list such as ["sex", "race"] for
+        each attribute separately, or a tuple such as ("sex", "race") for their intersections.
     tol : float or dict
-        the largest difference: a number, or one per group, {"Female": 0.01, "Male": 0.02}.
+        The largest difference, or one per group as in {"Female": 0.01, "Male": 0.02}.
     between : {"overall", "groups"}
-        compare each group with all rows, or all pairs of groups.
+        Compare each group with all rows ("overall") or with every other group ("groups").
     labels : list, optional
-        the labels that the rules refer to; all by default. Name the favorable outcome.
+        The labels that the rules refer to, usually the favorable outcome; all by default.
+
+    Returns
+    -------
+    Family
+        The rules, for `Problem(rules=...)`.
 
     Examples
     --------
@@ -384,11 +435,17 @@ def rejection_parity(attributes: Any, *, tol: Any, between: Between = "overall")
     Parameters
     ----------
     attributes : str, list or tuple
-        "sex"; or ["sex", "race"], each attribute separately; or ("sex", "race"), their intersections.
+        The attributes whose groups are compared: a name such as "sex", a list such as ["sex", "race"] for
+        each attribute separately, or a tuple such as ("sex", "race") for their intersections.
     tol : float or dict
-        the largest difference: a number, or one per group, {"Female": 0.01, "Male": 0.02}.
+        The largest difference, or one per group as in {"Female": 0.01, "Male": 0.02}.
     between : {"overall", "groups"}
-        compare each group with all rows, or all pairs of groups.
+        Compare each group with all rows ("overall") or with every other group ("groups").
+
+    Returns
+    -------
+    Family
+        The rules, for `Problem(rules=...)`.
 
     Examples
     --------
@@ -404,11 +461,17 @@ def coverage_parity(attributes: Any, *, tol: Any, between: Between = "overall") 
     Parameters
     ----------
     attributes : str, list or tuple
-        "sex"; or ["sex", "race"], each attribute separately; or ("sex", "race"), their intersections.
+        The attributes whose groups are compared: a name such as "sex", a list such as ["sex", "race"] for
+        each attribute separately, or a tuple such as ("sex", "race") for their intersections.
     tol : float or dict
-        the largest difference: a number, or one per group, {"Female": 0.01, "Male": 0.02}.
+        The largest difference, or one per group as in {"Female": 0.01, "Male": 0.02}.
     between : {"overall", "groups"}
-        compare each group with all rows, or all pairs of groups.
+        Compare each group with all rows ("overall") or with every other group ("groups").
+
+    Returns
+    -------
+    Family
+        The rules, for `Problem(rules=...)`.
 
     Examples
     --------
@@ -419,36 +482,38 @@ def coverage_parity(attributes: Any, *, tol: Any, between: Between = "overall") 
 
 
 def _family(name: str, attributes: Any, level: Any, between: Any, labels: Any) -> Family:
-    """Return a family of checked arguments."""
+    """Validate the arguments of a family and return the family."""
     if between not in ("overall", "groups"):
-        raise RuleError(f"{name}: between must be 'overall' or 'groups', not {between!r}")
+        raise RuleError(f"between in {name}() must be 'overall' or 'groups', got {between!r}")
     partitions, word = list[Attributes](), FAMILIES[name].level_name
     for part in attributes if isinstance(attributes, list) else [attributes]:
         names = part if isinstance(part, tuple) else (part,)
         if not names or not all(isinstance(one, str) and one not in (LABEL, DECISION) for one in names):
             raise RuleError(
-                f"an attribute is a column name like 'sex', an intersection a tuple of them; got {part!r}"
+                "an attribute must be a name such as 'sex', or a tuple of names for intersections, "
+                f"got {part!r}"
             )
         if len(set(names)) < len(names):
-            raise RuleError(f"the intersection {names} names an attribute twice")
+            raise RuleError(f"the attributes of an intersection must differ from each other, got {names}")
         partitions.append(tuple(as_name(one, "an attribute") for one in names))
     if not partitions:
-        raise RuleError(f"{name} needs at least one attribute")
+        raise RuleError(f"{name}() must get at least one attribute, got []")
     per_group = isinstance(level, Mapping)
     if per_group:
         if not level:
-            raise RuleError(f"{name}: {word} has no entries")
+            raise RuleError(f"{word} in {name}() must have an entry for each group, got {{}}")
         level = tuple((_key(k), _fraction(v, f"{name}: {word}[{k!r}]", word)) for k, v in level.items())
     else:
         level = _fraction(level, f"{name}: {word}", word)
     if labels is not None:
         if isinstance(labels, str) or not isinstance(labels, Sequence) or not labels:
-            raise RuleError(f"{name}: labels must be a list of classes, such as labels=['>50K']")
+            raise RuleError(f"labels in {name}() must be a list of classes, such as ['>50K'], got {labels!r}")
         labels = tuple(as_scalar(label, "a label") for label in labels)
     if per_group and (len(partitions) > 1 or between == "groups"):
         raise RuleError(
-            f"{name}: one tolerance per group needs a single attribute and between='overall'; write one "
-            "family per attribute"
+            f"{word} in {name}() must be a number if there are several attributes or "
+            "between='groups', got one "
+            "per group; write one family per attribute, with between='overall'"
         )
     return Family(name, tuple(partitions), level, between, labels)
 
@@ -457,7 +522,7 @@ def _fraction(value: Any, what: str, word: str) -> float:
     value = check_nonnegative(value, what, RuleError)
     if value > 1 or (value == 1 and word == "tol"):
         advice = "0.01 for one point" if word == "tol" else "0.8 for four fifths"
-        raise RuleError(f"{what} is a fraction, and {format_number(value)} is too large: write {advice}")
+        raise RuleError(f"{what} must be a fraction, got {format_number(value)}; write {advice}")
     return value
 
 

@@ -1,6 +1,6 @@
-"""Parse the text of rules, as `str(rule)` prints it.
+"""The parser of rules: it reads the text that `str(rule)` prints.
 
-`parse` walks Python's syntax tree and accepts only the language of rules; it evaluates nothing.
+`parse` walks Python's syntax tree, accepts only the language of rules, and never evaluates code.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.LtE: operator.le,
     ast.GtE: operator.ge,
 }
-_LONGEST = 100_000  # characters; a rule is a line, not a book
+_LONGEST = 100_000  # characters of the text of a rule
 
 
 def list_words() -> dict[str, Callable[..., Any]]:
-    """Return the public function of every rate, family and objective, by name."""
+    """Return the public functions of all rates, families and objectives, by name."""
     rates, families = (
         {name: found.constructor for name, found in part.items()} for part in (DEFINITIONS, FAMILIES)
     )
@@ -39,16 +39,16 @@ def list_words() -> dict[str, Callable[..., Any]]:
 
 
 class Word(NamedTuple):
-    """A rate, family or objective, for lists of the language."""
+    """A rate, family or objective with its signature and a short description."""
 
     name: str
-    signature: str  # as it is called
-    help: str  # the first paragraph of its docstring, without its verb
+    signature: str  # such as "selected(label)"
+    help: str  # the first paragraph of the docstring, without "Return"
     kind: Literal["rate", "family", "objective"]  # an objective can only be minimized
 
 
 def describe_words() -> list[Word]:
-    """Return every word of the language, with its help."""
+    """Return all rates, families and objectives of the language with their descriptions."""
     words = []
     for name, word in list_words().items():
         text = " ".join((word.__doc__ or "").partition("\n\n")[0].split()).removeprefix("Return ")
@@ -60,12 +60,12 @@ def describe_words() -> list[Word]:
 
 
 def parse(text: str) -> Rate | Ratio | Worst | Statement:
-    """Return the rate, rule, family or objective of a text, without evaluating it.
+    """Convert the text of a rate, rule, family or objective into its object, without evaluating code.
 
     Parameters
     ----------
     text : str
-        as `str(rule)` prints it.
+        The text, as `str(rule)` prints it.
 
     Returns
     -------
@@ -74,7 +74,7 @@ def parse(text: str) -> Rate | Ratio | Worst | Statement:
     Raises
     ------
     RuleSyntaxError
-        if the text is not in the language of rules; it shows the place.
+        If the text is not in the language of rules. The message shows the line and column.
 
     Examples
     --------
@@ -84,9 +84,9 @@ def parse(text: str) -> Rate | Ratio | Worst | Statement:
     selected('no').given(sex='F') - selected('no') <= 0.02
     """
     if not isinstance(text, str):
-        raise RuleError(f"a rule is parsed from text, not from {text!r}")
+        raise RuleError(f"text must be a string, got {text!r}")
     if len(text) > _LONGEST:
-        raise RuleSyntaxError(f"a rule of {len(text)} characters is too long", text[:60])
+        raise RuleSyntaxError(f"a rule must have at most {_LONGEST} characters, got {len(text)}", text[:60])
     text = text.encode("utf-8", "backslashreplace").decode()  # halves of characters are in no file
     try:
         tree = ast.parse(text.strip(), mode="eval")
@@ -94,24 +94,24 @@ def parse(text: str) -> Rate | Ratio | Worst | Statement:
         line, column = getattr(problem, "lineno", 1) or 1, getattr(problem, "offset", 1) or 1
         hint = "; write 0.1 for 10 %" if "%" in text else ""
         raise RuleSyntaxError(
-            f"not a rule: {problem.args[0]}{hint}", text.strip(), line, column - 1
+            f"the text is not a rule: {problem.args[0]}{hint}", text.strip(), line, column - 1
         ) from None
     except (RecursionError, MemoryError):
-        raise RuleSyntaxError("nested too deeply for a rule", text[:60]) from None
+        raise RuleSyntaxError("a rule must not be nested this deeply", text[:60]) from None
     try:
         reader = _Reader(text.strip())
         value = reader.read(tree.body)
         if isinstance(value, int | float) and not isinstance(value, bool):  # a number alone is a rate
             value = reader.call(tree.body, as_rate, value)
     except RecursionError:
-        raise RuleSyntaxError("nested too deeply for a rule", text[:60]) from None
+        raise RuleSyntaxError("a rule must not be nested this deeply", text[:60]) from None
     if not isinstance(value, Rate | Ratio | Rule | Band | Family | Worst):
-        raise RuleSyntaxError("this is not a rate or a rule", text.strip())
+        raise RuleSyntaxError("the text must be a rate or a rule", text.strip())
     return value
 
 
 def renew_text(text: str) -> str:
-    """Return the text of a rule as it is printed now: files of earlier versions have `-f1('a') + 1`."""
+    """Return the text of a rule as this version prints it; earlier versions saved `-f1('a') + 1`."""
     return str(parse(text)) if re.search(r"\+ [\d.]", text) else text
 
 
@@ -134,15 +134,15 @@ class _Reader:
             case ast.Call():
                 return self._read_call(node)
             case ast.Name(id=word) if word in list_words():
-                self._refuse(node, f"a word is called: write {word}()")
-        self._refuse(node, "this is not part of the language of rules")
+                self._refuse(node, f"a rate must have parentheses; write {word}()")
+        self._refuse(node, "this syntax is not part of the language of rules")
 
     def _read_call(self, node: ast.Call) -> Any:
         match node.func:
             case ast.Name(id="abs"):
                 rate = self.read(node.args[0]) if len(node.args) == 1 and not node.keywords else None
                 if not isinstance(rate, Rate):
-                    self._refuse(node, "abs() takes one rate")
+                    self._refuse(node, "abs() must get one rate")
                 return abs(rate)
             case ast.Name(id="worst"):
                 keywords = self._keywords(node)
@@ -165,19 +165,19 @@ class _Reader:
             case ast.Attribute(value=value, attr="given") if not node.args:
                 rate = self.read(value)
                 if not isinstance(rate, Rate | Ratio):
-                    self._refuse(node, "given() belongs to a rate")
+                    self._refuse(node, "given() must follow a rate")
                 return self.call(node, rate.given, **self._keywords(node))
         self._refuse(node, "only rates, families, abs() and .given() can be called")
 
     def _apply(self, node: ast.expr, op: ast.AST, left: ast.expr, right: ast.expr) -> Any:
         if type(op) not in _OPERATORS:
-            self._refuse(node, "rules are written with <= and >=, rates with +, -, * and /")
+            self._refuse(node, "rules must use <= or >=, and rates +, -, * or /")
         a, b = self.read(left), self.read(right)
         for side, value in ((left, a), (right, b)):
             if isinstance(value, Worst):
-                self._refuse(side, "worst() is minimized alone: it makes no rule and no sum")
+                self._refuse(side, "worst() must be minimized alone: it cannot be part of a rule or a sum")
             if isinstance(value, str | bool) or value is None:
-                self._refuse(side, "a rate or a number is needed here")
+                self._refuse(side, "this must be a rate or a number")
         return self.call(node, _OPERATORS[type(op)], a, b)
 
     def _keywords(self, node: ast.Call) -> dict[str, Any]:
@@ -186,7 +186,7 @@ class _Reader:
             value = self._literal(keyword.value)
             named = value if keyword.arg is None else {keyword.arg: value}
             if not isinstance(named, dict) or not all(isinstance(name, str) for name in named):
-                self._refuse(keyword.value, "** takes a dict with names as keys")
+                self._refuse(keyword.value, "** must be followed by a dict with names as keys")
             if repeated := set(named) & set(keywords):
                 self._refuse(keyword.value, f"{sorted(repeated)} is given twice")
             keywords |= named
@@ -206,20 +206,22 @@ class _Reader:
                 return tuple(self._literal(item) for item in items)
             case ast.Dict(keys=keys, values=values):
                 refuse = self._refuse
-                plain = [self._literal(key) if key else refuse(node, "** has no place here") for key in keys]
+                plain = [
+                    self._literal(key) if key else refuse(node, "** cannot be used in a dict") for key in keys
+                ]
                 try:
                     repeated = len(set(plain)) < len(plain)
                 except TypeError:
-                    refuse(node, "a key is a plain value or a tuple of them")
+                    refuse(node, "the keys of a dict must be plain values or tuples of these")
                 if repeated:
-                    refuse(node, "a key is given twice")
+                    refuse(node, "the keys of a dict must differ from each other")
                 return dict(zip(plain, map(self._literal, values), strict=True))
         if isinstance(node, ast.Name):
-            self._refuse(node, f"text is written in quotes: {node.id!r}")
-        self._refuse(node, "only plain values are admitted here: text, numbers, lists, dicts")
+            self._refuse(node, f"text must be in quotes: write {node.id!r}")
+        self._refuse(node, "arguments must be plain values: text, numbers, lists or dicts")
 
     def call(self, node: ast.expr, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call an operation on rates; its errors get a place in the text."""
+        """Call an operation on rates; convert an error to one with the line and column in the text."""
         try:
             return function(*args, **kwargs)
         except RuleSyntaxError:
@@ -227,7 +229,7 @@ class _Reader:
         except RuleError as problem:
             self._refuse(node, str(problem))
         except (TypeError, OverflowError, ZeroDivisionError) as problem:
-            self._refuse(node, f"this cannot be: {problem}")
+            self._refuse(node, f"this operation is not possible: {problem}")
 
     def _refuse(self, node: ast.expr, message: str) -> NoReturn:
         line = self.text.splitlines()[node.lineno - 1]

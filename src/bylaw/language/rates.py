@@ -1,4 +1,4 @@
-"""The vocabulary of rates. Each word is a public function and, below it, its meaning."""
+"""The rates of the language. Each is a public function, followed by the private function that defines it."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ _SINGLE = (LabelSpace, OptionSpace)
 
 
 def make_rate(name: str, *arguments: Any, function: Callable[..., Any] | None = None) -> Rate:
-    """Return the rate of one word of the vocabulary."""
+    """Return the rate with this name and these arguments, from its definition in `DEFINITIONS`."""
     return Rate(((Atom(name, arguments, function=function), 1.0),))
 
 
 def define_rate(
     constructor: Callable[..., Rate], **properties: Any
 ) -> Callable[[Callable[..., Meaning]], Callable[..., Meaning]]:
-    """Register the meaning of a rate, as a decorator: all that the parser, audits and reports know of it.
+    """Return a decorator that registers a function as the meaning of a rate.
 
     Parameters
     ----------
     constructor : callable
-        the public function, whose name is the word.
+        The public function. The name of the rate is the name of this function.
     **properties
-        the other parameters of `bylaw.language.expressions.Definition`, such as `phrase`.
+        The other parameters of `bylaw.language.expressions.Definition`, such as `phrase`.
     """
 
     def register(meaning: Callable[..., Meaning]) -> Callable[..., Meaning]:
@@ -51,9 +51,13 @@ def define_rate(
 
 
 def error() -> Rate:
-    """Return the error rate, P(decision is a label, and not Y).
+    """Return the error rate, P(decision is a label other than Y), where Y is the true label.
 
-    A rejection is not an error, nor is another option.
+    Rejections and other options do not count as errors.
+
+    Returns
+    -------
+    Rate
 
     Examples
     --------
@@ -68,7 +72,7 @@ def error() -> Rate:
 @define_rate(
     error,
     spaces=_SINGLE,
-    instead="use miscoverage(), the probability that the set misses Y",
+    instead="use miscoverage(), the probability that the set does not contain the true label",
     phrase="are answered wrongly",
     saving="of error",
     part_phrases={"accepted": "get a wrong one"},
@@ -80,6 +84,10 @@ def _error(*, space: ActionSpace) -> Meaning:
 
 def rejected() -> Rate:
     """Return the rejection (abstention, referral) rate, P(decision is a rejection).
+
+    Returns
+    -------
+    Rate
 
     Examples
     --------
@@ -100,7 +108,8 @@ def rejected() -> Rate:
 def _rejected(*, space: ActionSpace) -> Meaning:
     if space.reject_position is None:
         raise RuleError(
-            f"rejected(): no {space.reject!r} among the options {list(space.options)}; list it in "
+            f"the options must contain {space.reject!r} for rejected(), got {list(space.options)}; "
+            "list it in "
             "decisions, or use selected(option)"
         )
     return Meaning([Term(space.reject, 1.0)])
@@ -109,9 +118,13 @@ def _rejected(*, space: ActionSpace) -> Meaning:
 def accepted() -> Rate:
     """Return the rate of answers (coverage in selective classification), P(decision is a label).
 
+    Returns
+    -------
+    Rate
+
     Examples
     --------
-    The selective error, at most 5 % of what is answered:
+    Bound the selective error, the error rate among the rows that get an answer:
 
     >>> error() <= 0.05 * accepted()
     error() <= 0.05 * accepted()
@@ -137,7 +150,11 @@ def selected(label: Value) -> Rate:
     Parameters
     ----------
     label : str, int, float or bool
-        one of the classes, or an option such as an expert, a queue or a model to call.
+        One of the classes, or an option such as an expert, a queue or a model to call.
+
+    Returns
+    -------
+    Rate
 
     Examples
     --------
@@ -153,7 +170,7 @@ def _selected(label: Value, *, space: ActionSpace) -> Meaning:
     if label not in space.classes and label not in options:
         beside = f" and the options {list(options)}" if options else ""
         raise RuleError(
-            f"selected({label!r}): no such class; the classes are {list(space.classes)}{beside}"
+            f"the label of selected() must be one of the classes {list(space.classes)}{beside}, got {label!r}"
             f"{_hint_at_type(label, space)}. For rejections use rejected()"
         )
     return Meaning([Term(label, 1.0)])
@@ -167,7 +184,11 @@ def recall(label: Value) -> Rate:
     Parameters
     ----------
     label : str, int, float or bool
-        one of the classes.
+        One of the classes.
+
+    Returns
+    -------
+    Rate
 
     Examples
     --------
@@ -181,14 +202,19 @@ def recall(label: Value) -> Rate:
 def precision(label: Value) -> Rate:
     """Return the precision (positive predictive value), P(Y == label | decision == label).
 
-    For sets, it is P(Y == label | label in the set). It is a quotient, P(Y == label and decision == label) /
-    P(decision == label): a bound on it is multiplied out and held exactly. If the label is never decided, it
-    is 0/0, and a bound on it holds.
+    For sets, it is P(Y == label | label in the set). It is the ratio of P(Y == label and decision == label)
+    and
+    P(decision == label). A bound on it is multiplied out to an equivalent linear rule. If the label is never
+    assigned, the ratio is 0/0, and the rule is satisfied.
 
     Parameters
     ----------
     label : str, int, float or bool
-        one of the classes.
+        One of the classes.
+
+    Returns
+    -------
+    Rate
 
     Examples
     --------
@@ -214,13 +240,17 @@ def _precision(label: Value, *, space: ActionSpace) -> Meaning:
 def f1(label: Value) -> Rate:
     """Return the F1 score of a label, the harmonic mean of its precision and recall.
 
-    It is 2 P(Y == label and decision == label) / (P(Y == label) + P(decision == label)), a quotient: it is
-    bounded, as in `f1("fraud") >= 0.6`, or maximized by `minimize=1 - f1("fraud")`.
+    It is the ratio 2 P(Y == label and decision == label) / (P(Y == label) + P(decision == label)). Bound it,
+    as in `f1("fraud") >= 0.6`, or maximize it by `minimize=1 - f1("fraud")`.
 
     Parameters
     ----------
     label : str, int, float or bool
-        one of the classes.
+        One of the classes.
+
+    Returns
+    -------
+    Rate
 
     Examples
     --------
@@ -231,7 +261,7 @@ def f1(label: Value) -> Rate:
 
 
 def _f1_whole(label: Value, *, space: ActionSpace) -> Meaning:
-    """Return P(decision == label) + P(Y == label); exactly one action is taken, and pays 1{Y == label}."""
+    """Return the denominator P(decision == label) + P(Y == label); the latter as a sum over all actions."""
     _check_class("f1", label, space)
     return Meaning([Term(label, 1.0), *(Term(action, 1.0, label=label) for action in space.actions)])
 
@@ -250,7 +280,11 @@ def _f1(label: Value, *, space: ActionSpace) -> Meaning:
 
 
 def balanced_error() -> Rate:
-    """Return the balanced error, the mean over classes of P(decision a label, not Y | Y == class).
+    """Return the balanced error, the mean over classes of P(decision is a label other than Y | Y == class).
+
+    Returns
+    -------
+    Rate
 
     Examples
     --------
@@ -263,7 +297,11 @@ def balanced_error() -> Rate:
 def g_mean() -> Rate:
     """Return the geometric mean of the recalls of all classes.
 
-    It is not linear, and no rule can bound it: it is maximized, by `minimize=1 - g_mean()`.
+    It is not linear and rules cannot bound it. Maximize it by `minimize=1 - g_mean()`.
+
+    Returns
+    -------
+    Rate
 
     Examples
     --------
@@ -290,7 +328,7 @@ def g_mean() -> Rate:
     factors=lambda classes: [recall(label) for label in classes],
 )
 def _made_of_others(*, space: ActionSpace) -> Meaning:
-    """Raise: they are compiled as the rates that they are made of."""
+    """Raise, since these rates are compiled from the rates that define them."""
     raise AssertionError(space)
 
 
@@ -300,8 +338,12 @@ def cost(matrix: Sequence[Sequence[float]]) -> Rate:
     Parameters
     ----------
     matrix : array-like of shape (n_classes, n_classes) or (n_classes, n_actions)
-        one row per true class, one column per action: labels, then "reject" or the options. Without columns
-        for these, they are free; for sets, each label in the set pays its own entry.
+        One row per true class and one column per action: the labels, then "reject" or the options, which cost
+        nothing if they have no columns. For sets, the cost is the sum over the labels in the set.
+
+    Returns
+    -------
+    Rate
 
     Examples
     --------
@@ -317,8 +359,8 @@ def cost(matrix: Sequence[Sequence[float]]) -> Rate:
     )
     if len({len(row) for row in rows}) != 1 or len(rows[0]) < len(rows):
         raise RuleError(
-            "cost() needs a matrix with one row per class and one column per class, "
-            "plus one for 'reject', or for each option, if you like"
+            "matrix in cost() must have one row per class and one column per class, and optionally one for "
+            f"'reject' or for each option, got rows with {[len(row) for row in rows]} entries"
         )
     return make_rate("cost", rows)
 
@@ -334,15 +376,19 @@ def _cost(matrix: tuple[tuple[float, ...], ...], *, space: ActionSpace) -> Meani
     classes, width = space.classes, len(matrix[0])
     _check_classes(space, "cost()")
     if len(matrix) != len(classes):
-        raise RuleError(f"cost() has {len(matrix)} rows but there are {len(classes)} classes")
+        raise RuleError(
+            f"matrix in cost() must have one row for each of the {len(classes)} classes, got {len(matrix)}"
+        )
     if width == len(classes) + 1 and not space.options:
         raise RuleError(
-            f"cost() has a column for 'reject', but a decision is {space.description}: drop the last column",
+            f"matrix in cost() has a column for 'reject', but a decision is {space.description}; drop the "
+            "last column",
             Remedy("choose_decisions", RejectSpace.kind),
         )
     if width not in (len(classes), len(space.actions)):
         raise RuleError(
-            f"cost() has {width} columns; give it one per class, or one for each of {list(space.actions)}"
+            f"matrix in cost() must have one column per class, or one for each of {list(space.actions)}, got "
+            f"{width} columns"
         )
     return Meaning(
         [
@@ -355,14 +401,18 @@ def _cost(matrix: tuple[tuple[float, ...], ...], *, space: ActionSpace) -> Meani
 
 
 def disagreement(reference: str) -> Rate:
-    """Return the churn, P(decision != the reference model's).
+    """Return the churn, P(decision differs from the reference model's).
 
-    A rejection disagrees; another option agrees with itself.
+    A rejection always differs. Another option differs unless the reference model chose the same option.
 
     Parameters
     ----------
     reference : str
-        a name in `Evidence(references=...)`.
+        The name of a model in `Evidence(references=...)`.
+
+    Returns
+    -------
+    Rate
 
     Examples
     --------
@@ -378,7 +428,11 @@ def omits(reference: str) -> Rate:
     Parameters
     ----------
     reference : str
-        a name in `Evidence(references=...)`.
+        The name of a model in `Evidence(references=...)`.
+
+    Returns
+    -------
+    Rate
 
     Examples
     --------
@@ -391,7 +445,7 @@ def omits(reference: str) -> Rate:
 @define_rate(
     disagreement,
     spaces=_SINGLE,
-    instead="use omits(reference), the probability that the set leaves out the reference's label",
+    instead="use omits(reference), the probability that the set lacks the reference's label",
     reads="reference",
     phrase="are decided otherwise than by {0}",
     saving="of changed decisions",
@@ -411,7 +465,11 @@ def _disagreement(reference: str, *, space: ActionSpace) -> Meaning:
 
 
 def miscoverage() -> Rate:
-    """Return the miscoverage of prediction sets, P(Y not in the set).
+    """Return the miscoverage of prediction sets, P(Y not in the set), where Y is the true label.
+
+    Returns
+    -------
+    Rate
 
     Examples
     --------
@@ -435,6 +493,10 @@ def _miscoverage(*, space: ActionSpace) -> Meaning:
 
 def size() -> Rate:
     """Return the mean size of prediction sets, E[number of labels in the set].
+
+    Returns
+    -------
+    Rate
 
     Examples
     --------
@@ -463,11 +525,15 @@ def custom(column: str | Callable[..., Any], name: str | None = None) -> Rate:
     Parameters
     ----------
     column : str or callable
-        the name of an (n_rows, n_actions) array in `Evidence(costs=...)`, or a function of the evidence that
-        returns such an array. A function is not written to files: a policy that was loaded, or a rule that
-        was parsed, reads the array `costs[name]` instead.
+        The name of an (n_rows, n_actions) array in `Evidence(costs=...)`, or a function of the evidence that
+        returns such an array. Functions are not saved in files: a loaded policy or a parsed rule reads the
+        array `costs[name]` instead.
     name : str, optional
-        of a function; by default its own.
+        The name of the cost, if `column` is a function; by default the name of the function.
+
+    Returns
+    -------
+    Rate
 
     Examples
     --------
@@ -476,13 +542,17 @@ def custom(column: str | Callable[..., Any], name: str | None = None) -> Rate:
     """
     if isinstance(column, str):
         if name is not None:
-            raise RuleError("custom('column') takes no name=; that is for functions")
+            raise RuleError(
+                f"name in custom() must be None if column is a name, got {name!r}; it is for functions"
+            )
         return make_rate("custom", _column_name(column, "custom"))
     if not callable(column):
-        raise RuleError(f"custom() takes the name of a cost or a function, not {column!r}")
+        raise RuleError(f"column in custom() must be the name of a cost or a function, got {column!r}")
     name = name or getattr(column, "__name__", None)
     if name is None or name == "<lambda>":
-        raise RuleError("custom(function) needs a name for reports and files: custom(f, name='visit')")
+        raise RuleError(
+            "a function in custom() must have a name for reports and files; write custom(f, name='visit')"
+        )
     return make_rate("custom", _column_name(name, "custom"), function=column)
 
 
@@ -494,27 +564,27 @@ def _custom(name: str, *, space: ActionSpace) -> Meaning:
 def _check_classes(space: ActionSpace, rate: str) -> None:
     if not space.classes:
         raise RuleError(
-            f"{rate} refers to labels, and there are no classes, only the options {list(space.options)}: "
-            "state what an option costs on each row as an array, Evidence(costs={'wrong': ...}), and use "
-            "custom('wrong')"
+            f"{rate} requires classes, but the problem has only the options {list(space.options)}; "
+            "pass the cost "
+            "of each option on each row as an array, Evidence(costs={'wrong': ...}), and use custom('wrong')"
         )
 
 
 def _check_class(word: str, label: Value, space: ActionSpace) -> None:
     if label not in space.classes:
         raise RuleError(
-            f"{word}({label!r}): no such class; the classes are {shorten(space.classes)}"
+            f"the label of {word}() must be one of the classes {shorten(space.classes)}, got {label!r}"
             f"{_hint_at_type(label, space)}"
         )
 
 
 def _hint_at_type(label: Value, space: ActionSpace) -> str:
-    """Return a hint if a class has the same text as a label: 'True' is not True."""
+    """Return a hint if a class differs from the label only in type, such as 'True' and True."""
     alike = [name for name in space.classes if str(name).lower() == str(label).lower()]
     return f"; write {alike[0]!r}, not {label!r}" if alike else ""
 
 
-# Words that stand for rates made of other words.
+# Rates that are short forms of other rates.
 ABBREVIATIONS: dict[str, Callable[..., Rate]] = {"recall": recall}
 
 

@@ -1,4 +1,4 @@
-"""The rules after the rows of today: a table with one line for each."""
+"""A table with one line for each rule, after the rows of today."""
 
 from pathlib import Path
 
