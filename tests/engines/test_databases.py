@@ -349,7 +349,7 @@ def test_what_needs_rows_is_refused_and_pulled_rows_do(connect):
         OptionError, match=r"rules on observed columns cannot be computed in a database.* pull=True"
     ):
         solve(problem, read(connection, labelled))
-    with pytest.raises(OptionError, match=r"divide the probabilities in the table.* pull=True"):
+    with pytest.raises(OptionError, match=r"normalize the probabilities in the table.* pull=True"):
         solve(problem, read(connection, replace(COLUMNS, normalize=True)))
     computed = custom(lambda rows: rows.probabilities, name="f")
     with pytest.raises(OptionError, match=r"custom\('f'\) is a Python function.* pull=True"):
@@ -386,7 +386,7 @@ def test_all_pulled_rows_are_of_one_snapshot(postgres):
     fill_postgres(postgres, "risk.scores", make_frame())
     with psycopg.connect(postgres.info.dsn, autocommit=False) as other:
         other.execute("SELECT 1")
-        with pytest.raises(OptionError, match="may see other rows: commit it"):
+        with pytest.raises(OptionError, match="rows may change between statements; commit it"):
             solve(PROBLEMS["known groups"], read(other, pull=True))
     with psycopg.connect(postgres.info.dsn) as other:
         rows = read(other, pull=True)
@@ -480,7 +480,7 @@ def test_without_temporary_tables_postgres_says_what_to_do(postgres):
     fill_postgres(postgres, "risk.scores", make_frame())
     with psycopg.connect(postgres.info.dsn, autocommit=True) as other:
         other.execute("SET default_transaction_read_only = on")
-        with pytest.raises(OptionError, match=r"temporary table, which is not allowed here .* pull=True"):
+        with pytest.raises(OptionError, match=r"temporary table, which is not allowed .* pull=True"):
             solve(PROBLEMS["known groups"], read(other))
 
 
@@ -520,7 +520,7 @@ def test_more_columns_than_postgres_has_are_refused(postgres):
     labels = [f"p{k}" for k in range(700)]
     frame = pandas.DataFrame(np.full((3, 700), 1 / 700), columns=labels)
     fill_postgres(postgres, "risk.scores", frame)
-    with pytest.raises(OptionError, match=r"cannot sum up so many columns at once .* pull=True"):
+    with pytest.raises(OptionError, match=r"cannot sum so many columns at once .* pull=True"):
         solve(Problem(error(), [rejected() <= 0.1]), read(postgres, Columns(labels)))
 
 

@@ -52,7 +52,7 @@ def test_they_are_validated_and_missing_values_are_minus_one():
         Evidence([[0.7, 0.3]], groups={"sex": {"F": [0.5], "M": [0.5]}}, true_groups={"sex": ["X"]})
     with pytest.raises(EvidenceError, match="labels has 2 rows"):
         Evidence([[0.7, 0.3]], labels=[0, 1])
-    with pytest.raises(OptionError, match="propensity_weights must be left out"):
+    with pytest.raises(OptionError, match="propensity_weights has no effect"):
         Evidence([[0.7, 0.3]], labels=[0], propensity_weights=[1.0])
     with pytest.raises(EvidenceError, match="propensity_weights must be finite and positive"):
         Evidence([[0.7, 0.3]] * 2, labels=[0, None], propensity_weights=[0.0, 1.0])

@@ -214,7 +214,7 @@ def test_fitted_rows_estimate_as_observed_only_with_outcomes():
         ),
         ({"wrong": WRONG[:, 0]}, EvidenceError, "must have shape"),
         ({"wrong": WRONG[:, :1]}, EvidenceError, "one per action"),
-        ({"wrong": np.full((4000, 2), np.inf)}, EvidenceError, "must be finite, or missing"),
+        ({"wrong": np.full((4000, 2), np.inf)}, EvidenceError, "must be finite, or NaN"),
         ({"wrong": 2 * WRONG}, EvidenceError, r"outcomes\['wrong'\] must be within limits.*got 0 to 2"),
         ({"wrong": "certain"}, OptionError, "'known' if the cost does not depend"),
         ({"wrnog": WRONG}, OptionError, r"no rule refers to custom\('wrnog'\); there are \['usd', 'wrong'\]"),

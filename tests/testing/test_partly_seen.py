@@ -100,7 +100,7 @@ def test_weights_of_being_seen_multiply_sample_weights():
     assert "weighted by propensity_weights" in repr(found)
     with pytest.raises(EvidenceError, match="weights must be at most largest_weight=3, got 4"):
         audit(POLICY, held, labels=labels, propensity_weights=of_seeing, largest_weight=3.0)
-    with pytest.raises(OptionError, match="propensity_weights must be left out"):
+    with pytest.raises(OptionError, match="propensity_weights has no effect"):
         audit(POLICY, held, labels=Y, propensity_weights=of_seeing)
 
 

@@ -455,7 +455,9 @@ class Evidence(RowData):
         if propensity_weights is not None:
             masks = observed.find_observed()
             if not masks:
-                raise OptionError("propensity_weights must be left out if no label or group is missing")
+                raise OptionError(
+                    "propensity_weights has no effect: no label or group is missing; leave it out"
+                )
             check_propensity_weights(columns["propensity_weights"], masks)
         return observed
 
@@ -728,9 +730,7 @@ class _Checker:
     def true_group(self, name: str, column: Any) -> KnownGroup:
         what = f"true_groups[{name!r}]"
         if isinstance(column, Mapping) or len(getattr(column, "shape", (0,))) == 2:
-            raise EvidenceError(
-                f"{what} must be a column of observed values, one per row, got several columns"
-            )
+            raise EvidenceError(f"{what} must have one value per row, got several columns")
         if isinstance(column, KnownGroup):
             self.rows.check_length(len(column.codes), what)
             return align_true_group(name, column, self.rows.groups)
