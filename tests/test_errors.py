@@ -33,14 +33,14 @@ IN_PYTHON = {
         "pass_limits", "visit"
     ): "pass limits={'visit': (least, most)} to audit(), Evidence() or Monitor()",
     Remedy("pass_outcomes", "visit"): "pass outcomes={'visit': an array} to audit() or Evidence(), or "
-    "{'visit': 'known'} if it does not depend on what turns out",
+    "{'visit': 'known'} if it does not depend on the outcome",
     Remedy("pass_reference", "old"): "pass references={'old': its labels}",
     Remedy("pass_costs", "visit"): "pass costs={'visit': an array}",
     Remedy("pass_decisions"): "pass the decisions that were taken, decisions=, or use method='betting'",
     Remedy("choose_method", "betting"): "use method='betting'",
     Remedy("choose_solver", "auto"): "otherwise use solver='auto'",
     Remedy("choose_decisions", "sets"): "for other decisions use Problem(decisions='sets')",
-    Remedy("choose_reject"): "choose another with reject=",
+    Remedy("choose_reject"): "choose another name with reject=",
     Remedy("choose_probabilities"): "pass probabilities='p_*', or a list of columns, one for each class",
     Remedy("choose_scores"): "pass probabilities='score'",
     Remedy("choose_positive"): "pass positive=",
@@ -53,7 +53,7 @@ IN_PYTHON = {
     ): "pass earlier.mark_changes(evidence), where earlier is the policy that decided before",
     Remedy("list_columns"): "give the columns as a list, in the order of the classes",
     Remedy("normalize"): "correct it, or pass normalize=True to divide each row by its sum",
-    Remedy("align_rows", "labels", ("X",)): "where they have the same rows in the same order, pass both with "
+    Remedy("align_rows", "labels", ("X",)): "if both have the same rows in the same order, pass them with "
     ".reset_index(drop=True); otherwise bring labels into the order of X with .reindex(...)",
     Remedy("read_all_rows"): "solve with a sample, rows.sample(1_000_000).evidence",
     Remedy("estimate_fitted_rows"): "pass rows that were held out, or fitted_rows='estimate' for an estimate "
@@ -116,7 +116,7 @@ def test_copies_are_alike(problem):
 
 
 def test_held_out_rows_that_do_not_suffice():
-    assert "About 900 held-out rows would do" in str(UncertifiedError("r", 0.2, 900.0, 300, 0.95))
+    assert "About 900 held-out rows would be enough" in str(UncertifiedError("r", 0.2, 900.0, 300, 0.95))
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_scikit_learn_is_named_only_where_it_is_what_is_missing(monkeypatch, mis
     def fail(_):
         raise ModuleNotFoundError(f"No module named {missing!r}", name=missing)
 
-    monkeypatch.setattr(bylaw, "import_module", fail)
+    monkeypatch.setattr(bylaw, "_find_name", fail)
     with pytest.raises(ImportError, match=message) as caught:
         bylaw.__getattr__("solve")
     assert caught.type is kind

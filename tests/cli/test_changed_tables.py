@@ -8,7 +8,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from bylaw.rows.table_files import TableFile
+from bylaw.rows import TableFile
 from helpers.command_line import table
 
 
@@ -32,7 +32,7 @@ def test_a_table_that_changes_while_it_is_read_is_not_counted(policy, bylaw, mon
     refused = bylaw(*command)
     assert done
     assert refused.code == 2
-    assert "days was changed while it was read; nothing was counted" in refused.err
+    assert "days was changed while it was read, so nothing was counted" in refused.err
     assert not Path("watch.json").exists()
     again = bylaw(*command)
     assert again.code in (0, 1)

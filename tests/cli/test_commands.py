@@ -16,9 +16,10 @@ import pytest
 from bylaw import Columns, Evidence, Policy, Problem, explain, rejected, solve
 from bylaw.cli.commands import demo
 from bylaw.errors import EvidenceError, Remedy
-from bylaw.language.expressions import DEFINITIONS
-from bylaw.language.parser import list_words
-from bylaw.rows.table_files import TableFile, open_writer
+from bylaw.language import DEFINITIONS
+from bylaw.language._parser import list_words
+from bylaw.rows import TableFile
+from bylaw.rows._table_files import open_writer
 
 
 def evidence(path):
@@ -211,7 +212,7 @@ def test_names_of_a_report_need_a_report(flag, folder, bylaw):
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        (ZeroDivisionError("a chart"), "its report failed by a fault in bylaw; please report it"),
+        (ZeroDivisionError("a chart"), "its report failed with an internal error of bylaw; please report it"),
         (
             EvidenceError("no labels", Remedy("pass_labels")),
             "no labels; name their column with --label COLUMN",
@@ -298,14 +299,14 @@ def test_explain_adds_up(policy, bylaw):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["new.parquet"], "either --row"),
+        (["new.parquet"], "one of --row NUMBER"),
         (["new.parquet", "--row", "-1"], "from 0"),
-        (["--row", "{}", "--id", "5"], "no row is given"),
+        (["--row", "{}", "--id", "5"], "a row must be given"),
         (["--row", "[" * 9000], "as JSON"),
-        (["new.parquet", "--row", "9999"], "2,000 rows"),
-        (["new.parquet", "--id", "nobody"], "no row with the id"),
+        (["new.parquet", "--row", "9999"], "the number of rows of new.parquet, 2,000, got 9999"),
+        (["new.parquet", "--id", "nobody"], "--id must be an id in new.parquet"),
         (["--row", "[1]"], "as JSON"),
-        ([], "no row is given"),
+        ([], "a row must be given"),
     ],
 )
 def test_explain_asks_for_a_row(arguments, message, policy, bylaw):
@@ -316,7 +317,7 @@ def test_explain_asks_for_a_row(arguments, message, policy, bylaw):
 
 def test_show_is_the_card(policy, bylaw):
     text, found = bylaw("show", "policy.json").out, json.loads(bylaw("show", "policy.json", "--json").out)
-    assert f"the paper's bound for new rows, of all rules together, adds {found['sampling']:.2g}" in text
+    assert f"on new rows, the paper's bound for all rules together adds {found['sampling']:.2g}" in text
     assert 0 < found["sampling"] < 1
     assert found["hash"] == Policy.load(policy).digest
     assert (found["source"], found["rows"]) == ("scores.parquet", [3000])
@@ -429,7 +430,7 @@ def test_an_export_without_columns_of_both_asks_for_a_fit(folder, bylaw):
     solve(Problem("error()", ["equalized_odds('sex', tol=0.1)"]), unknown).save("api.json")
     answer = bylaw("export", "python", "api.json", "-o", "policy.py")
     assert answer.code == 2
-    assert "does not name the columns that it reads; fit it with `bylaw fit`" in answer.err
+    assert "must name the columns that it reads, got none; fit it with `bylaw fit`" in answer.err
     solve(Problem("error()", ["demographic_parity('sex', tol=0.1)"]), unknown).save("api.json")
     answer = bylaw("export", "python", "api.json", "-o", "policy.py")
     assert answer.code == 0

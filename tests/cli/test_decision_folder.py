@@ -15,7 +15,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 import bylaw as package
-from bylaw.rows.table_files import TableFile
+from bylaw.rows import TableFile
 from helpers.command_line import table
 
 HOME = str(Path(package.__file__).parents[1])
@@ -77,7 +77,7 @@ def test_what_is_complete_is_skipped(parts, bylaw):
     assert bylaw(*DECIDE).code == 0
     before = states(parts / "out")
     answer = bylaw(*DECIDE, "--json")
-    assert "4 of 4 parts were complete already and are skipped" in answer.err
+    assert "4 of 4 parts are complete already and were skipped" in answer.err
     assert json.loads(answer.out)["rows"] == 4000
     assert json.loads(answer.out)["skipped"] == 4
     assert states(parts / "out") == before
@@ -166,7 +166,7 @@ def test_parts_of_files_that_are_gone(parts, bylaw):
     assert bylaw(*DECIDE).code == 0
     (parts / "parts" / "b.parquet").unlink()
     answer = bylaw(*DECIDE)
-    assert "out has 1 parts of files that no longer exist, such as b.parquet" in answer.err
+    assert "out has 1 parts whose files no longer exist, such as b.parquet" in answer.err
     assert answer.out == "3,000 decisions in 3 parts: out\n"
     assert bylaw(*DECIDE, "--overwrite").code == 0
     assert "b.parquet" not in list_files(parts / "out")
@@ -216,7 +216,7 @@ def test_a_bad_row_loses_one_part(parts, bylaw):
     parquet.write_table(rows.set_column(1, "p_no", pyarrow.array(cells)), "parts/x/a.parquet")
     answer = bylaw(*DECIDE)
     assert answer.code == 2
-    assert "parts/x/a.parquet, from row 0 on" in answer.err
+    assert "parts/x/a.parquet, rows from 0" in answer.err
     assert "row 437" in answer.err
     assert list_files(parts / "out") == ["_bylaw.json", "a.parquet", "b.parquet"]
 

@@ -13,7 +13,7 @@ CONFLICT = ("--rule", "selected('yes') <= 0.1", "--rule", "selected('no') <= 0.1
 FAILURES = {
     "usage": (("fit", "scores.parquet"), 2, "Missing option"),
     "no such option": (("fit", "scores.parquet", "--nonsense"), 2, "No such option"),
-    "option": (("fit", "scores.parquet", "-o", "p.json"), 2, "no rules are given"),
+    "option": (("fit", "scores.parquet", "-o", "p.json"), 2, "at least one rule must be given"),
     "file": (("audit", "policy.json", "nowhere.parquet"), 2, "no such file: nowhere.parquet"),
     "policy": (("show", "nowhere.json"), 2, "nowhere.json"),
     "conflict": (("fit", "scores.parquet", *CONFLICT, "-o", "p.json"), 1, "the rules conflict"),
@@ -23,7 +23,7 @@ FAILURES = {
         "the name of a table must end in",
     ),
     "watch": (("watch", "policy.json", "nowhere.csv", "--state", "w.json"), 2, "nowhere.csv"),
-    "explain": (("explain", "policy.json"), 2, "no row is given"),
+    "explain": (("explain", "policy.json"), 2, "a row must be given"),
     "frontier": (("frontier", "scores.parquet", "--rule", "rejected() <="), 2, "rejected() <="),
     "diagnose": (("diagnose", "scores.parquet", "--rule", "recall('maybe') >= 1"), 2, "maybe"),
     "refit": (("refit", "policy.json", "nowhere.csv", "-o", "p.json"), 2, "nowhere.csv"),

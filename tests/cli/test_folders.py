@@ -77,7 +77,7 @@ def test_what_does_not_fit_is_scanned(many, bylaw, monkeypatch):
     monkeypatch.setattr(scan, "MOST_VALUES", 4 * 3000 - 1)
     answer = bylaw("fit", "scores", *FIT)
     assert answer.code == 0, answer.err
-    assert "scores is too large to be read at once: its rows are scanned" in answer.err
+    assert "scores is too large for memory, so its rows are scanned" in answer.err
     assert "3,000 rows: error(), observed, is" in answer.out
     monkeypatch.setattr(scan, "MOST_VALUES", 4 * 3000)
     assert "scanned" not in bylaw("fit", "scores", *FIT).err
@@ -119,7 +119,7 @@ def test_certificates_of_scans(many, bylaw, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--calibrate", "auto"], "a calibration needs rows in memory, and these are scanned"),
+        (["--calibrate", "auto"], "a calibration needs rows in memory, but these rows are scanned"),
         (["--propensity-weights", "p_no"], "--propensity-weights needs rows in memory"),
     ],
 )
@@ -156,7 +156,7 @@ def test_audits_of_samples(policy, many, bylaw, monkeypatch):
     command = ("audit", "policy.json", "log", "--decisions", "decision")
     refused = bylaw(*command)
     assert refused.code == 2
-    assert "log has about 40,000 rows, too many to be read into memory for this; use a random" in refused.err
+    assert "log has about 40,000 rows, too many to read into memory; use a random" in refused.err
     assert "--sample 1000000" in refused.err
     found = bylaw(*command, "--sample", "20000", "--json")
     assert "log: a random sample of 20,000 rows" in found.err
@@ -216,7 +216,7 @@ def test_outputs_are_no_inputs_of_the_next_run(policy, many, bylaw):
     for source, output in (("scores", "scores/p.json"), ("scores/*", "scores/p.json"), ("*/*", "new/p.json")):
         answer = bylaw("fit", source, "--rules", "rules.toml", "-o", output)
         assert answer.code == 2
-        assert f"{output} is among the files of {source}: the next run would read it" in answer.err
+        assert f"{output} is among the files of {source}, so the next run would read it" in answer.err
     assert bylaw("fit", "scores/*.parquet", "--rules", "rules.toml", "-o", "scores/p.json").code == 0
 
 
@@ -227,7 +227,7 @@ def test_bars_of_passes(monkeypatch):
     from rich.console import Console
 
     from bylaw.cli import console
-    from bylaw.engines.engine import Progress
+    from bylaw.engines._engine import Progress
 
     shown = io.StringIO()
     terminal = Console(file=shown, force_terminal=True, width=120)

@@ -17,8 +17,8 @@ from bylaw import (
     worst,
 )
 from bylaw.errors import EvidenceError, RuleError
-from bylaw.estimators.constrained_classifier import _name_calibrator
-from bylaw.view.sentences import describe_rate, write_sentence
+from bylaw.estimators._constrained_classifier import _name_calibrator
+from bylaw.view import describe_rate, write_sentence
 
 
 def write_rows(path):
@@ -45,7 +45,7 @@ def test_a_level_that_the_first_rule_cannot_have_names_sweep(bylaw, tmp_path):
     rules.write_text('rules = ["error() + rejected() <= 2 * rejected() + 3"]\n')
     refused = bylaw("frontier", table, "--rules", rules, "--rule", "rejected() <= 0.1", "--levels", "0.1,0.2")
     assert refused.code == 2
-    assert "choose it with --sweep" in refused.err
+    assert "choose another with --sweep" in refused.err
     named = bylaw(
         "frontier", table, "--rules", rules, "--rule", "rejected() <= 0.1", "--sweep", "rejected() <= 0.1"
     )

@@ -9,7 +9,7 @@ import pyarrow.parquet
 import pytest
 
 from bylaw import Evidence, Policy, Problem, rejected, solve, worst
-from bylaw.language.rates import error
+from bylaw.language import error
 
 WORST = """\
 minimize = "worst(error(), by='sex')"
@@ -65,7 +65,7 @@ def test_a_scan_refuses_it_with_a_sentence(folder, bylaw):
         "fit", "scores.parquet", "--rules", "rules.toml", "-o", "p.json", "--scan", "--deterministic"
     )
     told = " ".join(answer.err.split())
-    assert "deterministic=True needs all rows" in told
+    assert "deterministic must be False for scanned rows" in told
     assert "pass --in-memory" in told
 
 

@@ -10,8 +10,8 @@ import pyarrow.parquet as parquet
 import pytest
 
 from bylaw import Policy
-from bylaw.rows.table_files import write_table
-from bylaw.studio.server import StudioServer
+from bylaw.rows import write_table
+from bylaw.studio import StudioServer
 
 RULE = ["--rule", "error() <= 0.25", "--minimize", "rejected()"]
 
@@ -77,7 +77,7 @@ def test_weights_of_being_seen_in_a_column(folder, bylaw):
         "fit", "scores.parquet", *RULE, "--label", "outcome", "--propensity-weights", "p_no", "-o", "x.json"
     )
     assert idle.code == 2
-    assert "--propensity-weights has no effect: no label or group is missing" in idle.err
+    assert "--propensity-weights has no effect, because no label or group is missing" in idle.err
     nowhere = bylaw(*fit, "--propensity-weights", "nowhere", "-o", "x.json")
     assert "no column 'nowhere'" in nowhere.err
 
@@ -103,7 +103,7 @@ def test_a_column_of_labels_without_any(folder, bylaw):
     parquet.write_table(rows, "none.parquet")
     answer = bylaw("fit", "none.parquet", "--rule", "rejected() <= 0.1", "--label", "outcome", "-o", "p.json")
     assert answer.code == 0
-    assert "the column 'outcome' has no values; it is not read" in answer.err
+    assert "the column 'outcome' has no values and is ignored" in answer.err
     assert "predicted" in answer.out
 
 
@@ -113,4 +113,4 @@ def test_the_studio_refuses_weights_that_have_no_effect(folder, bylaw, monkeypat
     assert bylaw(*begin).code == 0
     idle = bylaw(*begin, "--propensity-weights", "p_no")
     assert idle.code != 0
-    assert "--propensity-weights has no effect: no label or group is missing" in idle.err
+    assert "--propensity-weights has no effect, because no label or group is missing" in idle.err

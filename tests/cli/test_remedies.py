@@ -11,7 +11,7 @@ import pytest
 
 from bylaw.cli.console import describe_problem, word_for_shell
 from bylaw.errors import IN_PYTHON, ConvergenceWarning, EvidenceError, Remedy, RuleSyntaxError
-from bylaw.policy.serialization import compute_digest
+from bylaw.policy import compute_digest
 
 IN_SHELL = {
     Remedy("pass_labels"): "name their column with --label COLUMN",
@@ -38,7 +38,7 @@ IN_SHELL = {
     Remedy("choose_decisions", "sets"): 'for other decisions set decisions = "sets" at the top of the rules '
     "file",
     Remedy("pass_changes", "changed"): "give the policy that decided before with --previous POLICY",
-    Remedy("choose_reject"): 'choose another with reject = "refer" at the top of the rules file',
+    Remedy("choose_reject"): 'choose another name with reject = "refer" at the top of the rules file',
     Remedy("choose_probabilities"): "name them with --scores 'p_*' or --scores COLUMN,COLUMN; or one, with "
     "--scores COLUMN --positive CLASS",
     Remedy("choose_scores"): "name it with --scores COLUMN",

@@ -8,7 +8,7 @@ from bylaw import demographic_parity, error, rejected
 from bylaw.cli.commands.demo import EXAMPLES, FILE
 from bylaw.cli.rules_file import RulesFile
 from bylaw.errors import OptionError, RuleError
-from bylaw.language.parser import parse
+from bylaw.language import parse
 
 
 def read(tmp_path, text):
@@ -45,7 +45,7 @@ def test_an_error_points_to_the_place(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("rules = [", "not valid TOML"),
+        ("rules = [", "must be valid TOML"),
         ("rule = 'rejected() <= 0.1'", "unknown key 'rule'; did you mean 'rules'"),
         ("[columns]\nprobs = 'p_*'", r"\[columns\]: unknown key 'probs'"),
         ("[solve]\nseed = 1", r"\[solve\]: unknown key 'seed'"),
@@ -58,7 +58,7 @@ def test_an_error_points_to_the_place(tmp_path):
         ("[columns]\njoint = 5", "joint must be a table"),
         ("[columns]\nnormalize = 'no'", "normalize must be true or false"),
         ("[solve]\nsolver = 5", "solver must be text"),
-        ("a = " + "[" * 5000, "not valid TOML"),
+        ("a = " + "[" * 5000, "must be valid TOML"),
     ],
 )
 def test_what_is_not_understood_is_named(text, message, tmp_path):

@@ -50,6 +50,9 @@ def test_what_is_not_installed_is_named(bylaw, folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     answer = bylaw("frontier", "scores.parquet", "--rules", "rules.toml")
     advice = "pip install '.[cli]' in a clone of bylaw"
-    assert (answer.code, answer.err) == (2, f"error: the command line needs pyarrow: {advice}\n")
+    assert (answer.code, answer.err) == (
+        2,
+        f"error: the command line needs pyarrow; install it with: {advice}\n",
+    )
     found = run_alone(before="sys.modules['typer'] = None")
-    assert found == ("2 []", f"the command line needs typer: {advice}\n")
+    assert found == ("2 []", f"the command line needs typer; install it with: {advice}\n")

@@ -93,21 +93,24 @@ def test_trouble_writes_nothing_to_standard_output(plain, bylaw, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["-", "-o", "out.csv"], "the format of standard input is unknown: add --format csv"),
-        (["new.csv", "-o", "-"], "the format of standard output is unknown"),
+        (["-", "-o", "out.csv"], "--format must be given for standard input: one of csv"),
+        (["new.csv", "-o", "-"], "--format must be given for standard output"),
         (["new.csv", "-o", "-", "--format", "xls"], "--format must be one of csv, csv.gz, tsv, parquet"),
         (["new.csv", "-o", "out.csv", "--format", "csv"], "--format has no effect without -"),
         (["new.csv", "-o", "-", "--format", "csv", "--json"], "would both write to standard output"),
         (
             ["-", "-o", "o.csv", "--format", "csv", "--key-file", "-"],
-            "only the table can be -, standard input",
+            "only the table can be standard input (-)",
         ),
-        (["new.csv", "-o", "o.csv", "--key-file", "-"], "only the table can be -"),
-        (["new.csv", "-o", "out.csv", "--keep", "age"], "--keep age: new.csv has no column 'age'; it has"),
-        (["new.csv", "-o", "out.csv", "--keep", "id"], "the output has a column 'id' anyway"),
-        (["new.csv", "-o", "out.csv", "--keep", "sex", "--keep", "sex"], "has a column 'sex' anyway"),
-        (["new.csv", "-o", "out.csv", "--keep", "decision_p_no", "--probabilities"], "has no column"),
-        (["lists.parquet", "-o", "out.csv", "--keep", "tags"], "a CSV file has no list"),
+        (["new.csv", "-o", "o.csv", "--key-file", "-"], "only the table can be standard input"),
+        (["new.csv", "-o", "out.csv", "--keep", "age"], "--keep must name a column of new.csv"),
+        (["new.csv", "-o", "out.csv", "--keep", "id"], "a column that the output has anyway, got 'id'"),
+        (
+            ["new.csv", "-o", "out.csv", "--keep", "sex", "--keep", "sex"],
+            "a column that the output has anyway, got 'sex'",
+        ),
+        (["new.csv", "-o", "out.csv", "--keep", "decision_p_no", "--probabilities"], "got 'decision_p_no'"),
+        (["lists.parquet", "-o", "out.csv", "--keep", "tags"], "CSV files cannot store list"),
     ],
 )
 def test_what_cannot_be_done_is_said(arguments, message, plain, folder, bylaw):
@@ -123,7 +126,7 @@ def test_what_cannot_be_done_is_said(arguments, message, plain, folder, bylaw):
 def test_the_policy_is_no_stream(plain, bylaw):
     answer = bylaw("decide", "-", "-", "-o", "out.csv", "--format", "csv")
     assert answer.code == 2
-    assert "only the table can be -, standard input: give the policy as a file" in answer.err
+    assert "only the table can be standard input (-); pass the policy as a file" in answer.err
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "jsonl"])

@@ -14,7 +14,7 @@ import pytest
 
 from bylaw import Policy
 from bylaw.errors import EvidenceError
-from bylaw.rows.table_files import TableFile
+from bylaw.rows import TableFile
 
 RULE = ("--rule", "rejected() <= 0.1")
 
@@ -102,11 +102,11 @@ def test_every_command_reads_standard_input(name, policy, shapes, bylaw, monkeyp
 
 def test_standard_input_is_read_once_and_not_by_the_studio(folder, bylaw):
     twice = bylaw("fit", "-", *RULE, "--certify", "-", "--format", "csv", "-o", "p.json")
-    assert (twice.code, "can be read once" in twice.err) == (2, True)
+    assert (twice.code, "only one table can be standard input" in twice.err) == (2, True)
     idle = bylaw("fit", "scores.parquet", *RULE, "--format", "csv", "-o", "p.json")
     assert (idle.code, "--format has no effect without -" in idle.err) == (2, True)
     studio = bylaw("studio", "-", "--no-browser")
-    assert (studio.code, "needs a table in files" in studio.err) == (2, True)
+    assert (studio.code, "the table of the studio must be a file" in studio.err) == (2, True)
 
 
 @pytest.mark.slow

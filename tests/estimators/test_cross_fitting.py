@@ -6,8 +6,8 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 
 from bylaw.errors import EvidenceError
-from bylaw.estimators.inputs import read_labels
-from bylaw.estimators.training import make_splits
+from bylaw.estimators._inputs import read_labels
+from bylaw.estimators._training import make_splits
 
 LABELS = np.repeat(["a", "b"], [40, 60])
 X = np.zeros((100, 1))

@@ -10,7 +10,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from bylaw import EvidenceError, OptionError
 from bylaw.estimators import LocalPolynomialClassifier
-from bylaw.estimators.local_polynomial import KERNELS
+from bylaw.estimators._local_polynomial import KERNELS
 
 WRITTEN_OUT = {
     "rectangular": lambda u: 1.0 * (u <= 1),

@@ -25,7 +25,7 @@ from bylaw import (
     solve,
     worst,
 )
-from bylaw.view.colors import ACCENT, TONE_COLORS
+from bylaw.view._colors import ACCENT, TONE_COLORS
 from helpers.reported import parsed
 
 SCRIPT = "<script>alert(1)</script>"
@@ -168,7 +168,7 @@ def test_conflicts_rules_and_changes_are_listed(views):
     found = views["conflict"]
     assert [line[0] for line in read_cells(found)] == list(found.conflict)
     assert read_cells(found, 1) == [[rule, f"{by:.4g}"] for rule, by in found.relaxation.items()]
-    assert "can hold together" in views["feasible"]._repr_html_()
+    assert "can be satisfied together" in views["feasible"]._repr_html_()
     reached = read_cells(views["sensitivity"])
     assert [line[0] for line in reached] == [one.statement for one in views["sensitivity"].statements]
 

@@ -11,10 +11,9 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 
 from bylaw import ConstrainedClassifier, EvidenceError, OptionError, equalized_odds, error, rejected
-from bylaw.estimators.inputs import FitRows, stack_rows
-from bylaw.estimators.training import make_splits
-from bylaw.rows.groups import KnownGroup
-from bylaw.rows.outcomes import observe
+from bylaw.estimators._inputs import FitRows, stack_rows
+from bylaw.estimators._training import make_splits
+from bylaw.rows import KnownGroup, observe
 from helpers.people import GROUPS, PARITY, SEX, X, Y, classifier, unaware
 
 SHOWN = np.random.default_rng(8).random(len(X)) < 0.4

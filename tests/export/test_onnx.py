@@ -12,7 +12,7 @@ import pytest
 
 from bylaw import Evidence, OptionError, Problem, custom, disagreement, error, solve
 from bylaw.export import onnx_model, to_onnx
-from bylaw.rows.groups import KnownGroup
+from bylaw.rows import KnownGroup
 from helpers.export_cases import AWKWARD_CASES, REAL_CASES, TOLERANCE
 
 REFUSED = ("unknown_together", "calibrated_together", "numbered_experts", "truths_or_ask")

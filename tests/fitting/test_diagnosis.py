@@ -31,10 +31,9 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw.fitting.diagnosis import diagnose
-from bylaw.language.parser import parse
-from bylaw.solvers.column_generation import MixtureProgram
-from bylaw.solvers.full_batch import FullBatch
+from bylaw.fitting._diagnosis import diagnose
+from bylaw.language import parse
+from bylaw.solvers import FullBatch, MixtureProgram
 from helpers.generated_rows import Rows
 from helpers.reference import churn, error_loss, on, one_hot, parity, rejection
 
@@ -372,16 +371,16 @@ def test_rules_that_just_hold_are_no_conflict(rules, rows):
     found = diagnose(Problem(error(), rules), rows.evidence())
     assert found.feasible
     assert (found.conflict, found.least, found.relaxation) == ((), {}, {})
-    assert str(found) == "the rules can hold together on these rows."
+    assert str(found) == "the rules can be satisfied together on these rows."
     solve(Problem(error(), rules), rows.evidence())
 
 
 def test_the_text_is_advice():
     text = str(diagnose(*_of(two_caps())))
     assert text == repr(diagnose(*_of(two_caps())))
-    assert "any policy misses at least one of these by 0.1 or more" in text
-    assert "selected(0) <= 0.3   can reach 0.5 while the other rules listed here hold" in text
-    assert "selected(1) <= 0.5   can reach 0.7 while the other rules listed here hold" in text
+    assert "any policy violates at least one of these by 0.1 or more" in text
+    assert "selected(0) <= 0.3   can reach 0.5 while the other listed rules are satisfied" in text
+    assert "selected(1) <= 0.5   can reach 0.7 while the other listed rules are satisfied" in text
     assert "loosened by 0.2" in text
 
 
@@ -496,7 +495,7 @@ def test_rules_that_conflict_as_predicted_may_hold_as_observed():
     assert found.feasible
     assert found.observed
     assert not found.missed
-    assert "as observed" in str(found)
+    assert "for observed rates" in str(found)
     assert max(solve(problem, evidence, labels=labels).observed.values()) <= 1e-6
 
 

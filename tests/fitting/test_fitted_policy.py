@@ -26,9 +26,7 @@ from bylaw import (
     selected,
     solve,
 )
-from bylaw.program.blocks import make_blocks
-from bylaw.program.dual import Dual
-from bylaw.program.linear_form import compile_problem
+from bylaw.program import Dual, compile_problem, make_blocks
 from helpers.generated_rows import Rows
 
 N = 500
@@ -131,7 +129,7 @@ def test_multipliers_bound_the_slack(name):
     found, policy = diagnose(problem, evidence), solve(problem, evidence)
     assert found.slack == pytest.approx(solve_slack(problem, evidence), abs=1e-5)
     assert 0 < found.slack <= policy.guarantee.most_slack + 1e-9
-    assert "with room of" in str(found)
+    assert "with a slack of" in str(found)
 
 
 def solve_slack(problem, evidence):

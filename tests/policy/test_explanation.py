@@ -27,7 +27,7 @@ from bylaw import (
     worst,
 )
 from bylaw.errors import RuleError
-from bylaw.program.row_rates import decide_as_model
+from bylaw.program import decide_as_model
 from helpers.reference import softmax
 
 PROBLEMS = {

@@ -7,8 +7,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from bylaw import (
     Evidence,
@@ -22,7 +21,7 @@ from bylaw import (
     rejected,
     solve,
 )
-from bylaw.policy.serialization import compute_digest
+from bylaw.policy import compute_digest
 from helpers.generated_rows import Rows
 
 ROWS = Rows(n=50)

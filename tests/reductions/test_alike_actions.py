@@ -64,7 +64,7 @@ def test_chance_decides_and_the_advice_ends_it(problem, rows, names):
 def test_options_of_one_cost():
     decisions = ["fraud", "ok", "junior", "senior"]
     alike = error() + 0.1 * selected("junior") + 0.1 * selected("senior")
-    with pytest.warns(GuaranteeWarning, match="between 'junior' and 'senior': .*a cost of its own"):
+    with pytest.warns(GuaranteeWarning, match="between 'junior' and 'senior': .*gives each a different cost"):
         solve(Problem(alike, decisions=decisions), TWO)
     solve(Problem(alike + 0.01 * selected("senior"), decisions=decisions), TWO)
 

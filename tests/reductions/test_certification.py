@@ -140,7 +140,7 @@ def test_labels_and_hidden_groups_are_passed_with_the_rows():
 
 
 def test_too_few_rows_say_which_rule_and_how_many_it_would_take():
-    with pytest.raises(UncertifiedError, match="held-out rows would do") as caught:
+    with pytest.raises(UncertifiedError, match="held-out rows would be enough") as caught:
         guaranteed(
             Problem(error(), [error() <= 0.31 * accepted(), rejected() <= 0.2]),
             held=HELD.rows(slice(0, 300)).with_observed(labels=HELD_Y[:300]),
@@ -155,7 +155,7 @@ def test_too_few_rows_say_which_rule_and_how_many_it_would_take():
 
 def test_a_model_that_is_wrong_cannot_be_certified_and_more_rows_do_not_help():
     held, labels, _ = people(4000, 5, tilt=-2.5)
-    with pytest.raises(UncertifiedError, match="missed or just met"):
+    with pytest.raises(UncertifiedError, match="violated or barely satisfied"):
         guaranteed(
             Problem(error(), [error() <= 0.32 * accepted(), rejected() <= 0.2]),
             held=held.with_observed(labels=labels),
@@ -171,8 +171,8 @@ def test_a_group_that_the_certificate_rows_lack_is_an_error():
     ("options", "message"),
     [
         ({"guarantee": "certain"}, "guarantee must be"),
-        ({"guarantee": "high_probability"}, "needs held_out=, and held_out= needs"),
-        ({"held_out": HELD}, "needs held_out=, and held_out= needs"),
+        ({"guarantee": "high_probability"}, "held_out= must be passed together"),
+        ({"held_out": HELD}, "held_out= must be passed together"),
         (
             {"guarantee": "high_probability", "held_out": HELD, "margin": 1.0},
             "margin must be 0 with guarantee",

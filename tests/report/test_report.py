@@ -31,14 +31,13 @@ from bylaw import (
     solve,
 )
 from bylaw.report import report
-from bylaw.report.context import bound_rates, make_report_rows
-from bylaw.report.prices import trace_curves
-from bylaw.report.rules import draw_evidence
-from bylaw.rows.outcomes import observe
-from bylaw.solvers.full_batch import FullBatch
+from bylaw.report._context import bound_rates, make_report_rows
+from bylaw.report._prices import trace_curves
+from bylaw.report._rules import draw_evidence
+from bylaw.rows import observe
+from bylaw.solvers import FullBatch
 from bylaw.testing._watched_rule import Point
-from bylaw.view.charts import Field, Scale
-from bylaw.view.numbers import format_count, format_percent, format_points
+from bylaw.view import Field, Scale, format_count, format_percent, format_points
 from helpers.reported import (
     HOSTILE,
     WHEN,

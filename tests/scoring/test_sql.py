@@ -10,17 +10,23 @@ import numpy as np
 import pandas
 import pytest
 import sqlglot
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from bylaw import Columns, Evidence, OptionError, Policy, Problem, custom, error, solve
 from bylaw.export import to_sql
-from bylaw.language.expressions import LABEL, CostColumn
+from bylaw.language import LABEL, CostColumn
 from bylaw.scoring import DIALECTS
 from bylaw.scoring._printers import write_sum
 from helpers.databases import in_duckdb, in_postgres, postgres_server
-from helpers.export_cases import AWKWARD, AWKWARD_CASES, REAL_CASES, TOLERANCE, Case, check
-from helpers.export_cases import awkward as awkward_case
+from helpers.export_cases import (
+    AWKWARD,
+    AWKWARD_CASES,
+    REAL_CASES,
+    TOLERANCE,
+    Case,
+    awkward as awkward_case,
+    check,
+)
 
 CASES = {**AWKWARD_CASES, **REAL_CASES}
 

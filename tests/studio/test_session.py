@@ -10,18 +10,16 @@ import numpy as np
 import pytest
 
 from bylaw import Evidence, Problem, frontier, solve
-from bylaw._base.runtime import checkpoint
+from bylaw._base import checkpoint
 from bylaw.cli.rules_file import RulesFile
 from bylaw.errors import GuaranteeWarning, OptionError
-from bylaw.language.parser import parse
-from bylaw.policy.policy import Policy
-from bylaw.rows.columns import Columns
-from bylaw.rows.outcomes import observe
-from bylaw.solvers.full_batch import WarmFullBatch
-from bylaw.studio import session as session_module
-from bylaw.studio.questions import CancelledError, Job, Question
-from bylaw.studio.saved_files import Source, suggest_next
-from bylaw.studio.session import Session
+from bylaw.language import parse
+from bylaw.policy import Policy
+from bylaw.rows import Columns, observe
+from bylaw.solvers import WarmFullBatch
+from bylaw.studio import Session, Source, _session as session_module
+from bylaw.studio._questions import CancelledError, Job, Question
+from bylaw.studio._saved_files import suggest_next
 from helpers.scored import people
 
 RULES = ["demographic_parity('sex', tol={})", "rejected() <= {}"]
@@ -321,7 +319,7 @@ def test_the_word_level_in_a_name_is_no_level():
         ("error() +\n nothing <= 0.1", 1, 9, "not a rule"),
         ("(\n rejectd() <= 0.1)", 2, 1, "did you mean 'rejected'"),
         ("error() <= 'a'", 1, 11, "a rate or a number"),
-        ("error()", 1, 0, "a rule compares"),
+        ("error()", 1, 0, "a rule must compare"),
         ("demographic_parity('race', tol=0.1)", 1, 0, "no group column 'race'"),
         ("rejected() <= 10", 1, 0, "never be violated"),
     ],
@@ -563,9 +561,9 @@ def test_a_saved_policy_is_the_one_of_solve(tmp_path):
     ("text", "rules", "column", "words"),
     [
         ("error() + rejectd()", [], 10, "did you mean 'rejected'"),
-        ("custom('price')", [], 0, "no cost 'price' among ['visit']"),
-        ("disagreement('new')", [], 0, "no earlier model 'new' among ['old']"),
-        ("worst(error(), by='race')", [], 0, "no group column 'race'"),
+        ("custom('price')", [], 0, "the cost must be one of ['visit'], got 'price'"),
+        ("disagreement('new')", [], 0, "the earlier model must be one of ['old'], got 'new'"),
+        ("worst(error(), by='race')", [], 0, "the group column must be one of ['sex'], got 'race'"),
         ("miscoverage()", ["rejected() <= 0.1"], 0, "one kind of decisions"),
         ("error() <= 0.1", [], 0, "must be a rate"),
     ],

@@ -23,8 +23,8 @@ from bylaw import (
     solve,
 )
 from bylaw.report import report
-from bylaw.studio.session import Session
-from bylaw.view.sentences import write_price
+from bylaw.studio import Session
+from bylaw.view import write_price
 
 FLOOR = precision("fraud") >= 0.99
 

@@ -27,10 +27,10 @@ from bylaw import (
     selected,
     size,
 )
-from bylaw.language.expressions import DEFINITIONS
-from bylaw.language.families import FAMILIES
-from bylaw.view.numbers import format_beside
-from bylaw.view.sentences import describe_rate, name_saving, write_price, write_sentence
+from bylaw.language import DEFINITIONS
+from bylaw.language._families import FAMILIES
+from bylaw.view import describe_rate, format_beside, write_price, write_sentence
+from bylaw.view._sentences import name_saving
 
 
 def said(statement, kind="labels"):

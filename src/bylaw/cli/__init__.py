@@ -1,4 +1,4 @@
-"""The command line: `bylaw`. Needs the packages of the extra "cli"."""
+"""The command line program `bylaw`, which needs the packages of the extra "cli"."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from bylaw.errors import install_extra
 
 
 def main() -> None:
-    """The entry point. Exit codes are those of `bylaw.cli.exit_codes`."""
+    """Run the command line; the process ends with one of the exit codes of `bylaw.cli.console.ExitCode`."""
     try:
         from bylaw.cli.app import run
     except ModuleNotFoundError as missing:
         if missing.name and missing.name.split(".")[0] in ("typer", "rich"):
-            sys.stderr.write(f"the command line needs {missing.name}: {install_extra('cli')}\n")
+            sys.stderr.write(
+                f"the command line needs {missing.name}; install it with: {install_extra('cli')}\n"
+            )
             sys.exit(2)
         raise
     sys.exit(run())

@@ -1,4 +1,4 @@
-"""The commands, and how their errors are reported.
+"""The list of commands, and the report of their errors.
 
 Commands import what they need when they run, so that help is fast: their modules must not import numpy,
 pyarrow, scipy or matplotlib.
@@ -52,9 +52,9 @@ app.add_typer(export, name="export")
 
 
 def run() -> int:
-    """Run the command of `sys.argv`, and return its exit code."""
+    """Run the command in `sys.argv`, and return its exit code."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as control-C: partial files are removed
-    as_json = "--json" in sys.argv[1:]  # errors in the arguments are written as JSON, too
+    as_json = "--json" in sys.argv[1:]  # then also errors in arguments are written as JSON
     try:
         with redirect_warnings():
             return int(app(standalone_mode=False) or ExitCode.SUCCESS)
@@ -63,7 +63,7 @@ def run() -> int:
 
 
 def _describe_failure(problem: Any) -> tuple[str, ExitCode]:
-    """Return the message of an error, and the exit code."""
+    """Return the message and the exit code of an error."""
     if isinstance(problem, InfeasibleRulesError | UncertifiedError):
         return describe_problem(problem), ExitCode.BROKEN
     if hasattr(problem, "format_message"):  # wrong arguments
@@ -75,18 +75,18 @@ def _describe_failure(problem: Any) -> tuple[str, ExitCode]:
     elif isinstance(problem, BylawError | OSError):
         text = describe_problem(problem)
     elif isinstance(problem, MemoryError):
-        text = "there is not enough memory for these rows; give fewer of them, such as a sample"
+        text = "the memory is not enough for these rows; use fewer rows, such as a sample"
     elif isinstance(problem, ModuleNotFoundError) and problem.name == "pyarrow":
-        text = f"the command line needs pyarrow: {install_extra('cli')}"
+        text = f"the command line needs pyarrow; install it with: {install_extra('cli')}"
     else:  # not 1, which would mean that a rule is violated
-        fault = f"this is a fault in bylaw; please report it\n{traceback.format_exc()}"
+        fault = f"an internal error of bylaw occurred; please report it\n{traceback.format_exc()}"
         return fault, ExitCode.FAULT
     return text, ExitCode.TROUBLE
 
 
 def _show_version(asked: bool) -> None:
     if asked:
-        from bylaw.policy.provenance import versions
+        from bylaw.policy import versions
 
         tell(f"bylaw {versions()['bylaw']}")
         raise typer.Exit
@@ -98,4 +98,4 @@ def _program(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Run the program itself, for options without a command."""
+    """Declare the options of the program itself, without a command."""

@@ -1,4 +1,4 @@
-"""Output of commands: one writer of results; errors, remarks and progress go to standard error.
+"""Output of commands: results go to standard output; errors, remarks and progress go to standard error.
 
 Text that comes from files is printed without markup, and invisible characters are escaped.
 """
@@ -21,7 +21,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from bylaw._base.validation import escape_json, make_visible
+from bylaw._base import escape_json, make_visible
 from bylaw.errors import (
     BylawError,
     ConvergenceWarning,
@@ -33,7 +33,7 @@ from bylaw.errors import (
 
 
 class ExitCode(IntEnum):
-    """Exit codes of all commands, for scripts, jobs and gates of continuous delivery."""
+    """The exit codes of all commands, for scripts, scheduled jobs and continuous delivery."""
 
     SUCCESS = 0
     BROKEN = 1
@@ -43,15 +43,15 @@ class ExitCode(IntEnum):
 
 
 MEANINGS: dict[int, str] = {
-    ExitCode.SUCCESS: "success; of audit, all rules are certified; of watch, no alarm",
-    ExitCode.BROKEN: "rules are violated, conflict, or cannot be certified; of watch, an alarm",
+    ExitCode.SUCCESS: "success; for audit, all rules are certified; for watch, no alarm",
+    ExitCode.BROKEN: "rules are violated, conflict, or cannot be certified; for watch, an alarm",
     ExitCode.TROUBLE: "a file or an option is wrong; the message names the cause",
-    ExitCode.FAULT: "a fault in bylaw itself",
-    ExitCode.UNDECIDED: "of audit, undecided: there are too few rows, or the policy was fitted on them",
+    ExitCode.FAULT: "a bug in bylaw itself",
+    ExitCode.UNDECIDED: "for audit, undecided: there are too few rows, or the policy was fitted on them",
     130: "interrupted",
 }
 
-_REMEDIES: dict[str, str] = {  # in flags and keys of the rules file
+_REMEDIES: dict[str, str] = {  # the text of each action, with flags and keys of the rules file
     "pass_labels": "name their column with --label COLUMN",
     "pass_groups": "name its column with --group {subject}=COLUMN",
     "pass_group_probabilities": "name the columns of its probabilities with "
@@ -75,7 +75,7 @@ _REMEDIES: dict[str, str] = {  # in flags and keys of the rules file
     "choose_method": "use --method {subject}",
     "choose_solver": 'otherwise set solver = "{subject}" under [solve] in the rules file',
     "choose_decisions": 'for other decisions set decisions = "{subject}" at the top of the rules file',
-    "choose_reject": 'choose another with reject = "refer" at the top of the rules file',
+    "choose_reject": 'choose another name with reject = "refer" at the top of the rules file',
     "choose_probabilities": "name them with --scores 'p_*' or --scores COLUMN,COLUMN; or one, with --scores "
     "COLUMN --positive CLASS",
     "choose_scores": "name it with --scores COLUMN",
@@ -100,7 +100,7 @@ _FLAGS = {"label": "--label", "weight": "--weight", "id": "--id-column"}
 
 
 def word_for_shell(remedy: Remedy) -> str:
-    """Return a remedy in the words of the command line."""
+    """Return the text of a remedy for users of the command line."""
     flag = _FLAGS.get(remedy.subject, "")
     return _REMEDIES[remedy.action].format(subject=remedy.subject, choices=remedy.choices, flag=flag)
 
@@ -114,7 +114,7 @@ def describe_problem(problem: BaseException) -> str:
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        _discard_output()  # rich would end the program, with a code that means something else
+        _discard_output()  # rich would end the program with another exit code
 
 
 _out = _Console(highlight=False, soft_wrap=True, emoji=False)
@@ -124,11 +124,10 @@ _aside = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 def write_result(
     facts: Any, text: Iterable[Any], as_json: bool = False, code: ExitCode | None = None
 ) -> None:
-    """Write the result of a command as text or as JSON, and end the command if an exit code is given.
+    """Write the result of a command, as text or as JSON; end the command if an exit code is given.
 
-    `facts` is the result as plain values for JSON, to which the exit code is added. `text` yields lines and
-    tables of `bylaw.view.cards`, and is not computed if JSON is asked for.
-    """
+    `facts` contains the result as plain values for JSON, and gets the exit code. `text` yields lines, and
+    tables of `bylaw.view.cards`; it is not computed for JSON."""
     if as_json:
         _print_json(facts if code is None else {**facts, "exit_code": int(code)})
     else:
@@ -143,7 +142,7 @@ def write_result(
 
 
 def write_failure(problem: Exception, text: str, code: ExitCode, as_json: bool) -> ExitCode:
-    """Write an error to standard error, and as JSON to standard output if asked for; return its code."""
+    """Write an error to standard error and, if `as_json`, to standard output; return its exit code."""
     if (show := getattr(problem, "show", None)) is not None:  # wrong arguments
         show()
     else:
@@ -188,7 +187,7 @@ def print_file(path: Path) -> None:
 
 
 def _print(console: Console, text: Text) -> None:
-    """Print text; on a terminal, break lines between words."""
+    """Print text; on a terminal, lines break between words."""
     console.print(text, soft_wrap=not console.is_terminal)
 
 
@@ -200,12 +199,15 @@ def _flush() -> None:
 
 
 def _discard_output() -> None:
-    """Discard what follows if the reader of a pipe has ended, as with `| head`; the exit code stays."""
+    """Discard all further output, because the reader of a pipe has ended, as with `| head`.
+
+    The exit code of the command stays the same.
+    """
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def remark(text: str) -> None:
-    """Print to standard error what was assumed."""
+    """Print a remark to standard error, such as an assumption about columns."""
     _print(_aside, make_plain(text, "dim"))
 
 
@@ -216,7 +218,7 @@ def warn(text: str) -> None:
 
 @contextlib.contextmanager
 def redirect_warnings() -> Iterator[None]:
-    """Print warnings of the library as sentences on standard error."""
+    """Print the warnings of the library as sentences on standard error."""
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         warnings.showwarning = lambda message, *_, **__: warn(
@@ -227,11 +229,10 @@ def redirect_warnings() -> Iterator[None]:
 
 @contextlib.contextmanager
 def show_progress(name: str, total: int | None = None) -> Iterator[Callable[[Any], None] | None]:
-    """Show a bar on a terminal; yield a function that advances it, or None elsewhere.
+    """Show a progress bar on a terminal; yield a function that advances it, or None without a terminal.
 
-    The function takes a number of further units, a step of a solver, or the state of a pass over rows. The
-    bar appears when it is first called, since a terminal can show one bar at a time.
-    """
+    The function accepts a number of further units, a step of a solver, or the state of a pass over rows. The
+    bar appears at the first call, because a terminal can show only one bar at a time."""
     if not _aside.is_terminal:
         yield None
         return

@@ -1,7 +1,7 @@
-"""A folder of decisions with one part for each file of a table, which can be resumed.
+"""A folder of decisions with one part per file of a table, which a later run can complete.
 
-A list in the folder has the policy and the options of its parts, and the state of the file of each part. A
-part is in the list when it is complete: a run that is killed loses one part at most.
+A list in the folder contains the policy and options of the run, and the size and time of the file of each
+complete part. A run that is interrupted loses at most one part.
 """
 
 from __future__ import annotations
@@ -14,29 +14,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bylaw._base.files import Node, read_json, write_json
+from bylaw._base import Node, read_json, write_json
 from bylaw.cli.console import warn
 from bylaw.cli.decisions import Decider, write_decisions
 from bylaw.errors import OptionError, PolicyFileError
-from bylaw.rows.table_files import (
-    FileState,
-    TableFile,
-    find_files,
-    find_root,
-    find_suffix,
-    look_at,
-    would_read,
-)
+from bylaw.rows import FileState, TableFile, find_files, find_root, find_suffix, look_at, would_read
 
-LIST = "_bylaw.json"  # a name that readers of tables skip
+LIST = "_bylaw.json"  # readers of tables skip files with this name
 _FORMAT, _VERSION = "bylaw-decisions", 1
 _HELP = "choose another folder, or pass --overwrite to start again"
 _FLAGS = ("probabilities", "keep", "format", "unseen")  # settings that are options of the command
-_ROUNDS = 100_000  # of the hash of a key, so that a reader of the list cannot try many keys
+_ROUNDS = 100_000  # rounds of the hash of a key, so that keys cannot be guessed from the list
 
 
 def name_parts(table: Path, format_: str | None) -> dict[str, Path]:
-    """Return the file of each part by the name of the part, which is that of the file in its subfolder."""
+    """Return {name of a part: its file}. The name is the path of the file inside the table's folder."""
     parts: dict[str, Path] = {}
     root = find_root(table)
     for path in find_files(str(table)):
@@ -50,20 +42,20 @@ def name_parts(table: Path, format_: str | None) -> dict[str, Path]:
 
 
 class _Part(NamedTuple):
-    """A part that is complete."""
+    """A complete part of a folder of decisions."""
 
-    source: str  # the name of its file
-    read: FileState  # of that file
-    written: FileState
+    source: str  # the name of the file that was decided
+    read: FileState  # state of that file
+    written: FileState  # state of the part
     rows: int
 
 
 @dataclass(frozen=True)
 class DecisionFolder:
-    """A folder of parts, some of which are complete."""
+    """A folder of decisions, some parts of which are complete."""
 
     path: Path
-    root: Path  # of the table
+    root: Path  # the folder of the table
     salt: str
     settings: Mapping[str, Any]
     parts: dict[str, _Part]
@@ -72,17 +64,19 @@ class DecisionFolder:
     def open(
         cls, path: Path, table: Path, names: Sequence[str], settings: Mapping[str, Any], overwrite: bool
     ) -> DecisionFolder:
-        """Return a folder for parts of these names: a new one, or that of a run with the same settings.
+        """Open a folder for parts with these names, which an earlier run with these settings may have begun.
 
-        The settings are all that decisions and their columns depend on beside the rows: the policy, its
-        columns, the key, and `_FLAGS`. The list has a hash of the key. If `overwrite`, the parts of another
-        run are removed.
-        """
+        The settings contain everything on which decisions and their columns depend besides the rows: the
+        policy, its
+        columns, the key, and the options in `_FLAGS`. The list contains only a hash of the key. With
+        `overwrite`, the parts of another run are removed."""
         for name in names:
             if would_read(table, path / name):
                 raise OptionError(f"{path / name} is among the files of {table}; choose another folder")
         if path.exists() and not path.is_dir():
-            raise OptionError(f"{path} must be a folder, for the parts of {table}, and it is a file")
+            raise OptionError(
+                f"{path} must be a folder, because {table} has several files, got a file; choose another name"
+            )
         folder = earlier = cls(path, find_root(table), secrets.token_hex(16), {}, {})
         if (path / LIST).exists():
             try:
@@ -91,7 +85,9 @@ class DecisionFolder:
                 if not overwrite:
                     raise OptionError(f"{problem.message}; {_HELP}") from None
         elif not overwrite and (there := [name for name in names if (path / name).exists()]):
-            raise OptionError(f"{path / there[0]} exists already, and not from `bylaw decide`; {_HELP}")
+            raise OptionError(
+                f"{path / there[0]} exists already and was not written by `bylaw decide`; {_HELP}"
+            )
         if overwrite:
             for part in folder.parts:  # the list is untrusted
                 if (path / part).resolve().is_relative_to(path.resolve()):
@@ -108,13 +104,13 @@ class DecisionFolder:
                 raise OptionError(f"the decisions in {path} are from another run: {differs}; {_HELP}")
         folder = replace(folder, settings=wanted)
         path.mkdir(exist_ok=True)
-        for left in path.rglob(".bylaw-*.partial"):  # of a run that was killed
+        for left in path.rglob(".bylaw-*.partial"):  # left over by an interrupted run
             left.unlink(missing_ok=True)
         others = [name for name in folder.parts if name not in set(names) and (path / name).exists()]
         if others:
             warn(
-                f"{path} has {len(others):,} parts of files that no longer exist, such as {others[0]}: "
-                "remove them, or pass --overwrite to start again"
+                f"{path} has {len(others):,} parts whose files no longer exist, such as {others[0]}; remove "
+                "them, or pass --overwrite to start again"
             )
         folder._write_list()
         return folder
@@ -128,9 +124,9 @@ class DecisionFolder:
         *,
         repeated: bool,
     ) -> int:
-        """Decide the files whose parts are not complete, and return how many parts were complete.
+        """Write the missing parts, and return the number of parts that were already complete.
 
-        `targets` are the paths of the files by the names of their parts.
+        `targets` maps the name of each part to its file.
         """
         by_path, complete = {file.path: file for file in files}, 0
         for name, source in targets.items():
@@ -154,7 +150,7 @@ class DecisionFolder:
         return complete
 
     def finish(self, name: str, source: Path, read: FileState, rows: int) -> None:
-        """Record that a part is complete."""
+        """Record in the list that a part is complete."""
         self.parts[name] = _Part(self._name(source), read, look_at(self.path / name), rows)
         self._write_list()
 
@@ -162,13 +158,13 @@ class DecisionFolder:
         return source.relative_to(self.root).as_posix()
 
     def _read(self, node: Node) -> DecisionFolder:
-        """Return this folder as the list of an earlier run has it."""
+        """Return this folder with the content of the list of an earlier run."""
         node.check_version(_FORMAT, _VERSION)
         salt = node["salt"].text()
         try:
             bytes.fromhex(salt)
         except ValueError:
-            node["salt"].fail("hexadecimal")
+            node["salt"].fail("a hexadecimal number")
         parts = {}
         for name, part in node["parts"].items():
             read, written = (

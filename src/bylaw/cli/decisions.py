@@ -1,4 +1,4 @@
-"""Decisions of batches of rows, and how they are written to columns and read from them."""
+"""Decisions of batches of rows, and the columns in which they are stored."""
 
 from __future__ import annotations
 
@@ -15,29 +15,34 @@ import pyarrow.compute
 from numpy.typing import NDArray
 from pyarrow import types
 
-from bylaw._base.typing import Value
+from bylaw._base import Value
 from bylaw.cli.tables import PolicyTables
 from bylaw.errors import EvidenceError, OptionError
-from bylaw.policy.policy import Policy
-from bylaw.policy.row_maps import as_one_type
-from bylaw.policy.sampling import hash_ids
-from bylaw.rows import table_files
-from bylaw.rows.arrays import as_vector
-from bylaw.rows.background_io import read_ahead, write_behind
-from bylaw.rows.columns import Columns
-from bylaw.rows.table_files import TableFile, check_unchanged, look_at, open_columns
-from bylaw.rows.text_values import match_value
+from bylaw.policy import Policy, as_one_type, hash_ids
+from bylaw.rows import (
+    Columns,
+    TableFile,
+    as_vector,
+    check_unchanged,
+    look_at,
+    match_value,
+    open_columns,
+    open_writer,
+    read_ahead,
+    write_behind,
+)
 
-_BETWEEN = ";"  # labels of a set, where a table has no lists
-MAX_KEYS = 2**25  # hashes of ids in memory at once: a quarter of a gigabyte, and as much to sort them
+_BETWEEN = ";"  # separates the labels of a set if a table has no lists
+MAX_KEYS = 2**25  # hashes of ids in memory at once: 0.25 GB, and as much again to sort them
 
 
 class DecisionColumn:
-    """A column of decisions in a table, to write and to read.
+    """A column of decisions in a table, for writing and reading.
 
-    An action is written as itself, or as text if actions have several types, as with numbers and "reject". A
-    set of labels is written as a list or, `as_text` in CSV files, as text with semicolons between them.
-    """
+    An action is written as it is or, if actions have several types (such as numbers and "reject"), as text. A
+    set
+    of labels is written as a list or, with `as_text` for CSV files, as text with semicolons between the
+    labels."""
 
     def __init__(self, policy: Policy, *, as_text: bool = False) -> None:
         self.actions: Sequence[Value] = policy.actions
@@ -45,8 +50,8 @@ class DecisionColumn:
         self.as_text = as_text
         if as_text and self.sets and (mixed := [label for label in self.actions if _BETWEEN in str(label)]):
             raise OptionError(
-                f"the label {mixed[0]!r} has a semicolon, which separates the labels of a set in CSV files: "
-                "write .parquet, .arrow or .jsonl"
+                f"labels must have no semicolon, which separates the labels of a set in CSV files, got "
+                f"{mixed[0]!r}; write .parquet, .arrow or .jsonl"
             )
 
     @property
@@ -57,7 +62,10 @@ class DecisionColumn:
         return pyarrow.string() if self.as_text else pyarrow.list_(single)
 
     def write(self, decisions: NDArray[Any]) -> Any:
-        """Return an Arrow array of positions of actions, (n_rows,), or of membership, (n_rows, n_labels)."""
+        """Return decisions as an Arrow array.
+
+        `decisions` are indices of actions, (n_rows,), or membership in sets, (n_rows, n_labels).
+        """
         values = as_one_type(self.actions)
         if not self.sets:
             return pyarrow.array(values).take(pyarrow.array(decisions))
@@ -67,9 +75,9 @@ class DecisionColumn:
         )
 
     def read(self, values: Sequence[Any]) -> NDArray[Any]:
-        """Return actions, (n_rows,), or membership, (n_rows, n_labels), from values of the column."""
+        """Return values of the column as actions, (n_rows,), or membership in sets, (n_rows, n_labels)."""
         if None in values:
-            raise EvidenceError(f"the decision in row {values.index(None)} is missing")
+            raise EvidenceError(f"every row must have a decision, got none in row {values.index(None)}")
         cells = [[value] for value in values]
         if self.sets:
             cells = [value.split(_BETWEEN) if isinstance(value, str) else value for value in values]
@@ -80,19 +88,21 @@ class DecisionColumn:
             matches = [value if known[text] is None else known[text] for [text], value in pairs]
             return np.array(matches, dtype=object)
         if unknown := [text for text, label in known.items() if label is None]:
-            raise EvidenceError(f"{min(unknown)!r} is not a label of the policy")
+            raise EvidenceError(
+                f"decisions must consist of labels of the policy, {self.actions}, got {min(unknown)!r}"
+            )
         sets = [{known[text] for text in row} for row in rows]
         return np.array([[label in row for label in self.actions] for row in sets])
 
     def name(self, decision: Any) -> Any:
-        """Return the action at a position, or the labels of a set."""
+        """Return the action at an index, or the labels of a set."""
         if not self.sets:
             return self.actions[decision]
         return [label for label, inside in zip(self.actions, decision, strict=True) if inside]
 
 
 def read_decisions(table: Path, column: str, policy: Policy, reading: Any) -> Any:
-    """Return the decisions in a column of a table, in the actions of the policy."""
+    """Return the decisions in a column of a table, as actions of the policy."""
     values = reading.read(TableFile(table, text=(column,)), [column])[column].to_pylist()
     try:
         return DecisionColumn(policy).read(values)
@@ -103,59 +113,66 @@ def read_decisions(table: Path, column: str, policy: Policy, reading: Any) -> An
 
 @dataclass
 class Decider:
-    """A policy that decides batches of rows, and counts rows of groups that are new since its fit."""
+    """A policy that decides batches of rows, and counts the rows with group values unknown to the policy."""
 
     tables: PolicyTables
     columns: Columns
     column: DecisionColumn
     key: str | None
-    probabilities: bool  # whether the output has them, too
-    keep: tuple[str, ...]  # other columns that are written as they are
-    refers: bool  # whether rows of new groups are rejected; otherwise they are an error
-    unseen: int = field(default=0, init=False)
+    probabilities: bool  # whether probabilities are also written
+    keep: tuple[str, ...]  # columns that are copied to the output
+    refers: bool  # whether rows with unknown group values are rejected; otherwise they are an error
+    unseen: int = field(default=0, init=False)  # number of rows with unknown group values
 
     def __post_init__(self) -> None:
         if self.columns.id is None:
-            raise OptionError("draws are keyed by ids: name their column with --id-column NAME")
+            raise OptionError("random draws need a column of ids; name it with --id-column NAME")
         if self.columns.id == "decision":
-            raise OptionError("the column of ids is called 'decision', like that of the decisions; rename it")
+            raise OptionError(
+                "the column of ids must not be called 'decision', like the column of decisions; rename it"
+            )
         if self.refers and not self._known:
-            raise OptionError("--unseen has no effect: the policy decides without values of groups")
+            raise OptionError(
+                "--unseen has no effect, because the policy does not use values of groups; leave it out"
+            )
         if self.refers and self.tables.policy.action_space.reject_position is None:
             raise OptionError(
-                "--unseen refer: the policy has no rejection to refer rows with; its decisions are "
-                f"{list(self.tables.policy.actions)}. Use --unseen fail, or fit it with a rule on rejected()"
+                "--unseen refer needs a policy that can reject rows, got one with the decisions "
+                f"{list(self.tables.policy.actions)}; use --unseen fail, or fit it with a rule on rejected()"
             )
 
     @property
     def id(self) -> str:
+        """The name of the column of ids."""
         return self.columns.id or ""
 
     @property
     def names(self) -> list[str]:
-        """The columns that are read."""
+        """The columns of the table to read."""
         return list(dict.fromkeys([self.id, *self.keep, *self.columns.needed]))
 
     @property
     def _known(self) -> dict[str, Sequence[Value]]:
-        """Columns of groups, with the values that the policy was fitted on."""
+        """The columns of groups, with the values in the fitted rows."""
         values, columns = self.tables.values, self.columns.groups
         return {columns[n]: v for n, v in values.items() if isinstance(columns.get(n), str)}
 
     @property
     def _chances(self) -> list[str]:
-        """Columns of probabilities, whose names do not match the pattern of the scores, p_*."""
+        """The output columns of probabilities; the pattern of input scores, p_*, does not match them."""
         return [f"decision_p_{action}" for action in self.column.actions if self.probabilities]
 
     def open(self, table: Path) -> TableFile:
-        """Return a table of these columns; raise an error if a column to keep is not in it."""
+        """Return a table with the columns to read; raise if it lacks a column that `keep` names."""
         file = open_columns(table, self.columns, self.tables.values, self.keep)
         taken = [self.id, "decision", *self._chances]
         for name in self.keep:
             if name not in file.names:
-                raise OptionError(f"--keep {name}: {table} has no column {name!r}; it has {file.names}")
+                raise OptionError(f"--keep must name a column of {table}, {file.names}, got {name!r}")
             if name in taken:
-                raise OptionError(f"--keep {name}: the output has a column {name!r} anyway")
+                raise OptionError(
+                    f"--keep must not name a column that the output has anyway, got {name!r}; leave it out"
+                )
             taken.append(name)
         if not self.refers:
             return file
@@ -163,14 +180,14 @@ class Decider:
         return replace(file, text=[*file.text, *self._known], values=others)
 
     def make_schema(self, given: Any) -> Any:
-        """Return the schema of the output: ids, decisions, their probabilities, and columns that are kept."""
+        """Return the schema of the output: ids, decisions, their probabilities, and copied columns."""
         kept = []
         for one in map(given.field, (self.id, *self.keep)):
             if self.column.as_text and types.is_nested(one.type):
                 raise OptionError(
-                    f"--keep {one.name}: a CSV file has no {one.type}; write .parquet or .jsonl"
+                    f"--keep {one.name}: CSV files cannot store {one.type}; write .parquet or .jsonl"
                 )
-            # Codes of values are written as the values.
+            # Write dictionary-encoded columns as plain values.
             kind = one.type.value_type if types.is_dictionary(one.type) else one.type
             kept.append(pyarrow.field(one.name, kind))
         fields = [kept[0], pyarrow.field("decision", self.column.arrow_type)]
@@ -178,7 +195,7 @@ class Decider:
         return pyarrow.schema([*fields, *kept[1:]])
 
     def decide(self, batch: Any) -> Any:
-        """Return a record batch of decisions."""
+        """Return the decisions of a batch of rows as a record batch."""
         schema, policy = self.make_schema(batch.schema), self.tables.policy
         ids, *kept = (batch.column(name).cast(schema.field(name).type) for name in (self.id, *self.keep))
         batch, unseen = self._replace_unseen(batch) if self.refers else (batch, np.zeros(len(batch), bool))
@@ -196,7 +213,10 @@ class Decider:
         return pyarrow.record_batch([*columns, *kept], schema=schema)
 
     def _replace_unseen(self, batch: Any) -> tuple[Any, NDArray[np.bool_]]:
-        """Return the rows with a known value in place of new ones, and a mask of these rows, (n_rows,)."""
+        """Replace group values that are unknown to the policy by known ones.
+
+        Return the batch, and a mask of the rows in which values were replaced, (n_rows,).
+        """
         unseen = np.zeros(len(batch), dtype=bool)
         for name, known in self._known.items():
             codes = batch.column(name)
@@ -225,11 +245,10 @@ def write_decisions(
     repeated: bool,
     empty: bool = False,
 ) -> int:
-    """Write the decisions of all rows to a file, and return how many there are.
+    """Write the decisions of all rows to a file, and return the number of rows.
 
-    `advance`, if given, gets the number of rows of each batch. An id may be in several rows if `repeated`,
-    and there may be no rows if `empty`.
-    """
+    `advance` is called with the number of rows of each batch. With `repeated`, several rows may have the same
+    id; with `empty`, there may be no rows."""
     order = IdOrder()
     with contextlib.ExitStack() as stack:
         pieces = stack.enter_context(read_ahead(_read_files(files, decider.names)))
@@ -237,7 +256,7 @@ def write_decisions(
         if first is None and not empty:
             raise EvidenceError(f"{files[0].path}{' and others have' if files[1:] else ' has'} no rows")
         given = files[0].read(decider.names).schema if first is None else first[1].schema
-        append = stack.enter_context(table_files.open_writer(output, decider.make_schema(given)))
+        append = stack.enter_context(open_writer(output, decider.make_schema(given)))
         write = stack.enter_context(write_behind(append))
         for place, batch in chain([] if first is None else [first], pieces):
             try:
@@ -250,9 +269,7 @@ def write_decisions(
             if advance is not None:
                 advance(len(batch))
         if not (decider.tables.policy.deterministic or order.rises or repeated):
-            advice = (
-                "give each row an id of its own, or pass --repeated-ids to let such rows share their draw"
-            )
+            advice = "give each row a different id, or pass --repeated-ids to let such rows share their draw"
             refuse_repeated(  # before the output appears
                 lambda: (batch.column(decider.id) for _, batch in _read_files(files, [decider.id])),
                 decider.id,
@@ -263,18 +280,18 @@ def write_decisions(
 
 
 def _read_files(files: Sequence[TableFile], names: Sequence[str]) -> Generator[tuple[str, Any], None, None]:
-    """Yield the batches of one file after the other with their places; raise if a file changes meanwhile."""
+    """Yield the batches of all files with their locations; raise if a file changes while it is read."""
     for file in files:
         state, row = look_at(file.path), 0
         for batch in file.batches(names):
             if len(batch):
-                yield f"{file.path}, from row {row:,} on", batch
+                yield f"{file.path}, rows from {row:,}", batch
             row += len(batch)
         check_unchanged(file.path, state)
 
 
 class IdOrder:
-    """A check that ids rise from row to row, so that none occurs twice and no hashes need to be kept."""
+    """A check of whether ids increase from row to row, because then no id can occur twice."""
 
     def __init__(self) -> None:
         self.rises, self.last, self.rows = True, None, 0
@@ -297,13 +314,12 @@ def refuse_repeated(
     read: Callable[[], Iterable[Any]],
     column: str,
     n_rows: int,
-    advice: str = "give each row an id of its own",
+    advice: str = "give each row a different id",
 ) -> None:
-    """Raise an error if an id of a column is in several rows.
+    """Raise if several rows have the same id.
 
-    `read` returns all ids in batches. It is called several times if their hashes do not fit into memory
-    together.
-    """
+    `read` returns all ids in batches. It is called several times if the hashes of all ids do not fit into
+    memory."""
 
     def hash_batches() -> Iterator[tuple[NDArray[Any], NDArray[np.uint64]]]:
         for batch in read():
@@ -319,5 +335,5 @@ def refuse_repeated(
         if len(twice):
             ids = [value for ids, keys in hash_batches() for value in ids[keys == twice[0]].tolist()]
             raise OptionError(
-                f"the id {ids[0]!r} in the column {column!r} is that of {len(ids):,} rows; {advice}"
+                f"ids must be unique, got {ids[0]!r} on {len(ids):,} rows of the column {column!r}; {advice}"
             )

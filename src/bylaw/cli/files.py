@@ -1,7 +1,7 @@
-"""Files that a command reads and writes, and `-`, standard input and output.
+"""The files that a command reads and writes, including standard input and output (`-`).
 
-Tables on standard input and output are copied through files in a private folder: most formats cannot be read
-in one pass, and nothing is written to a pipe unless the command succeeds.
+Standard input and output are copied through files in a private folder, because most formats cannot be read
+in one pass, and because nothing should be written to a pipe unless the command succeeds.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def open_tables(
     parts: bool = False,
     **others: Path | None,
 ) -> list[Any]:
-    """Return the files of the tables that a command reads, until the command ends.
+    """Return the paths of the tables that a command reads, valid until the command ends.
 
     Standard input is copied to a file. The options --delimiter and --format of the command are checked, and
-    CSV files are read with that delimiter. `output` is a table in the format of --format, and `parts` states
-    that the command writes a folder of these; `others` are more tables, by the names of their options.
-    """
-    from bylaw.rows.table_files import read_with_delimiter
+    CSV
+    files are read with this delimiter. `output` is the table to write, `parts` is True if the command writes
+    a folder of tables, and `others` are further tables to read, by the names of their options."""
+    from bylaw.rows import read_with_delimiter
 
     given, tables = vars(context.obj), {"the table": table}
     format_ = given.get("format_")
@@ -46,17 +46,17 @@ def open_tables(
     read = [name for name, path in tables.items() if path == STREAM]
     if len(read) > 1:
         raise OptionError(
-            f"{read[0]} and {read[1]} are both -, and standard input can be read once: give one as a file"
+            f"only one table can be standard input (-), got {read[0]} and {read[1]}; pass one as a file"
         )
     streams = [*(["input"] if read else []), *(["output"] if output == STREAM else [])]
     if format_ is not None and format_ not in FORMATS:
         raise OptionError(f"--format must be one of {', '.join(FORMATS)}, got {format_!r}")
     if format_ is not None and not (streams or parts):
-        raise OptionError("--format has no effect without -: the name of a file determines its format")
-    if streams and format_ is None:
         raise OptionError(
-            f"the format of standard {streams[0]} is unknown: add --format {', '.join(FORMATS)}"
+            "--format has no effect without -, because file names determine their formats; leave it out"
         )
+    if streams and format_ is None:
+        raise OptionError(f"--format must be given for standard {streams[0]}: one of {', '.join(FORMATS)}")
     if given["delimiter"] is not None:
         context.with_resource(read_with_delimiter(given["delimiter"]))
     if read:
@@ -70,17 +70,16 @@ def open_tables(
 def check_outputs(
     output: Path | None, inputs: Sequence[Path | None], *others: Path | None, as_json: bool = False
 ) -> None:
-    """Raise an error if an output cannot be written, or is an input or another output of the command.
+    """Raise if an output cannot be written, or is an input or another output of the command.
 
-    `output` is the file of -o, which alone can be standard output; `others` are more outputs. `as_json`
-    states that JSON is printed.
-    """
-    from bylaw.rows.table_files import is_many, would_read
+    `output` is the file of -o, which alone can be standard output. `others` are further outputs, and
+    `as_json` is True if the command prints JSON."""
+    from bylaw.rows import is_many, would_read
 
     if as_json and output == STREAM:
         raise OptionError("--json and -o - would both write to standard output; choose one")
     if STREAM in others:
-        raise OptionError("only -o can be -, standard output; write the other to a file")
+        raise OptionError("only -o can be standard output (-); write the other output to a file")
     given = [path for path in inputs if path is not None]
     used = [_resolve(path) for path in given]
     for path in [path for path in (output, *others) if path not in (None, STREAM)]:
@@ -91,8 +90,8 @@ def check_outputs(
         for table in given:
             if is_many(table) and would_read(table, path):
                 raise OptionError(
-                    f"{path} is among the files of {table}: the next run would read it; write it to another "
-                    "folder"
+                    f"{path} is among the files of {table}, so the next run would read it; write it to "
+                    "another folder"
                 )
         used.append(_resolve(path))
 
@@ -101,12 +100,12 @@ def _resolve(path: Path) -> Path:
     try:
         return path.resolve()
     except (OSError, RuntimeError):
-        raise OptionError(f"{path} is a broken link") from None
+        raise OptionError(f"{path} is a broken link; remove it, or choose another path") from None
 
 
 @contextlib.contextmanager
 def open_output(output: Path, suffix: str) -> Iterator[Path]:
-    """Yield the file to write; copy it to standard output if that is the output and the block succeeds."""
+    """Yield the file to write; for standard output, copy the file there if the block succeeds."""
     if output != STREAM:
         yield output
         return
@@ -118,14 +117,14 @@ def open_output(output: Path, suffix: str) -> Iterator[Path]:
 
 
 def name_output(output: Path) -> str:
-    """Return the name of an output in text."""
+    """Return the name of an output for messages."""
     return "standard output" if output == STREAM else str(output)
 
 
 @contextlib.contextmanager
 def name_saved(output: Path) -> Iterator[None]:
-    """Add to errors of a report that the policy is saved, so that the solve is not lost."""
-    saved = "no policy is printed, since" if output == STREAM else f"the policy is saved as {output}, but"
+    """Add to errors of a report that the policy is saved already."""
+    saved = "no policy is printed, because" if output == STREAM else f"the policy is saved as {output}, but"
     try:
         yield
     except (BylawError, OSError) as problem:
@@ -135,5 +134,6 @@ def name_saved(output: Path) -> Iterator[None]:
         ) from problem
     except Exception as fault:
         raise BylawError(
-            f"{saved} its report failed by a fault in bylaw; please report it\n{traceback.format_exc()}"
+            f"{saved} its report failed with an internal error of bylaw; please report it\n"
+            f"{traceback.format_exc()}"
         ) from fault

@@ -1,4 +1,4 @@
-"""Options that several commands share, each declared once, and checks of options that need no file."""
+"""Options that several commands share, and checks of options that need no file."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from typer.main import get_command
 
 from bylaw.cli.console import warn
 from bylaw.errors import OptionError
-from bylaw.rows.text_values import parse_values
+from bylaw.rows import parse_values
 
 if TYPE_CHECKING:
     from bylaw.cli.tables import Reading
 
 T = TypeVar("T", bound=Callable[..., Any])
 FORMATS = ("csv", "csv.gz", "tsv", "parquet", "arrow", "json", "jsonl")
-MIN_KEY_BYTES = 16  # 128 bits, which cannot be guessed
+MIN_KEY_BYTES = 16  # 128 bits cannot be guessed
 _NEW_KEY = "make one with: openssl rand -hex 32"
 
 # Names of shared options, by what a command reads of a table.
@@ -44,7 +44,7 @@ PolicyPath = Annotated[Path, typer.Argument(help="A policy file, from `bylaw fit
 
 
 def share(*names: str) -> Callable[[T], T]:
-    """Give a command shared options by name; their values are attributes of `context.obj`."""
+    """Declare that a command has these shared options; their values are attributes of `context.obj`."""
 
     def mark(command: T) -> T:
         command.__dict__["shared"] = names
@@ -54,7 +54,7 @@ def share(*names: str) -> Callable[[T], T]:
 
 
 class SharingCommand(TyperCommand):
-    """A command with the options of its signature and the shared options that `share` names."""
+    """A command with the options in its signature and the shared options that `share` names."""
 
     def __init__(self, *args: Any, callback: Any, params: Any, **settings: Any) -> None:
         shared = [_SHARED[name] for name in getattr(callback, "shared", ())]
@@ -62,7 +62,7 @@ class SharingCommand(TyperCommand):
 
 
 def _column(text: str, *flags: str) -> Any:
-    """Return an option that names columns; the help lists these together."""
+    """Return an option that names columns; help lists all of these in one panel."""
     panel = "Columns, if they differ from the rules file or the policy"
     return typer.Option(*flags, help=text, rich_help_panel=panel)
 
@@ -186,11 +186,11 @@ def _declare(
         Path | None, typer.Option(help="A file with a secret key, if people can choose their ids.")
     ] = None,
 ) -> None:
-    """Declare the options that several commands share, by name."""
+    """Declare, as arguments, the options that several commands share."""
 
 
 def _keep(context: Any, option: Any, value: Any) -> None:
-    """Keep the value of a shared option in the context of its command."""
+    """Store the value of a shared option in the context of its command."""
     if option.name in ("previous", "rules", "other_rules", "key_file") and value is not None:
         value = Path(value)  # older versions of Typer convert it only for the function of a command
     context.obj = context.obj or SimpleNamespace()
@@ -211,11 +211,11 @@ _SHARED = _make_shared()
 
 
 def state_columns(given: Any) -> dict[str, Any]:
-    """Return the columns by role, as the shared options of a command state them."""
+    """Return the columns by role, as the shared options of a command name them."""
     options: dict[str, Any] = vars(given)
     for name in ("scores", "positive", "classes", "label", "weight", "propensity_weights", "id_column"):
         if options.get(name) == "":
-            raise OptionError(f"--{name.replace('_', '-')} is empty")
+            raise OptionError(f"--{name.replace('_', '-')} must name a column or value, got an empty text")
     scores = (options.get("scores") or "").split(",")
     stated = {
         "probabilities": scores if len(scores) > 1 else scores[0],
@@ -228,54 +228,56 @@ def state_columns(given: Any) -> dict[str, Any]:
         **{n: options.get(n) for n in ("positive", "label", "weight", "propensity_weights", "normalize")},
     }
     if both := stated["groups"].keys() & stated["group_probabilities"]:
-        raise OptionError(f"{min(both)} is either known, --group, or not, --group-probabilities")
+        raise OptionError(
+            f"each group must be known (--group) or unknown (--group-probabilities), got both for {min(both)}"
+        )
     return {role: value for role, value in stated.items() if value}
 
 
 def parse_pairs(texts: Sequence[str] | None, flag: str) -> dict[str, str]:
-    """Return {name: column} for texts NAME=COLUMN, or NAME if both are the same."""
+    """Return {name: column} for texts NAME=COLUMN, or NAME if the column has the same name."""
     pairs: dict[str, str] = {}
     for text in texts or ():
         name, equals, column = text.partition("=")
         if not name or (equals and not column):
             raise OptionError(f"{flag} must be NAME=COLUMN, got {text!r}")
         if name in pairs:
-            raise OptionError(f"{flag} {name} is given twice")
+            raise OptionError(f"{flag} must be given once for each name, got {name} twice")
         pairs[name] = column or name
     return pairs
 
 
 def refuse(reason: str, **options: Any) -> None:
-    """Raise an error with the reason if one of these options was given, and name that option."""
+    """Raise an error with this reason for the first of these options that was given."""
     for name, value in options.items():
         if value is not None and value is not False and value not in ([], ()):
             raise OptionError(f"--{name.replace('_', '-')} {reason}")
 
 
 def refuse_idle(without: str, **options: Any) -> None:
-    """Raise an error if one of these options was given, which have no effect without another one."""
+    """Raise if one of these options was given, because it has no effect without another option."""
     refuse(f"has no effect without {without}", **options)
 
 
 def refuse_idle_tests(given: Any, without: str) -> None:
-    """Raise an error if an option of tests on held-out rows was given, and no held-out rows."""
+    """Raise if an option about tests was given, because it has no effect without held-out rows."""
     refuse_idle(without, **{name: getattr(given, name) for name in TESTS})
 
 
 def keep_given(**options: Any) -> dict[str, Any]:
-    """Return the options that were given; the library has the defaults of the others."""
+    """Return the options that were given, without those that are None."""
     return {name: value for name, value in options.items() if value is not None}
 
 
 def check_confidence(confidence: float | None) -> float:
-    """Return the confidence, or its default, or raise if it is not between 0 and 1."""
-    from bylaw._base.validation import CONFIDENCE, check_fraction
+    """Return the confidence or its default; raise if it is not between 0 and 1."""
+    from bylaw._base import CONFIDENCE, check_fraction
 
     return CONFIDENCE if confidence is None else check_fraction(confidence, "confidence")
 
 
 def parse_margin(text: str | None) -> dict[str, Any]:
-    """Return the option `margin` of a solve, a number of standard errors or "auto", if it was given."""
+    """Return the argument `margin` of `solve`, as a dict that is empty if no margin was given."""
     if text is None or text == "auto":
         return keep_given(margin=text)
     try:
@@ -285,7 +287,7 @@ def parse_margin(text: str | None) -> dict[str, Any]:
 
 
 def make_reading(given: Any) -> Reading:
-    """Return how a command reads tables that it can sample."""
+    """Return how a command reads tables into memory, by its options on samples."""
     from bylaw.cli.tables import Reading
 
     sample, seed = given.sample, given.seed
@@ -294,30 +296,30 @@ def make_reading(given: Any) -> Reading:
     elif sample < 1:
         raise OptionError(f"--sample must be a number of rows, at least 1, got {sample}")
     if (seed or 0) < 0:
-        raise OptionError(f"--seed must be a whole number from 0 on, got {seed}")
+        raise OptionError(f"--seed must be a whole number of at least 0, got {seed}")
     return Reading("use a random sample of them: --sample 1000000", sample, seed or 0)
 
 
 def read_key(given: Any) -> str | None:
-    """Return the key of random draws as it was given, or from a file without the end of its last line."""
+    """Return the key of random draws, from --key or from the file of --key-file."""
     key, path = given.key, given.key_file
     if path is None:
         return key
     if key is not None:
-        raise OptionError("give either --key or --key-file")
+        raise OptionError("--key and --key-file cannot be combined; pass one of them")
     if path.is_dir():
-        raise OptionError(f"--key-file: {path} is a folder; {_NEW_KEY}")
+        raise OptionError(f"--key-file must be a file with a secret, got the folder {path}; {_NEW_KEY}")
     secret = path.read_bytes().removesuffix(b"\n").removesuffix(b"\r")
     if len(secret) < MIN_KEY_BYTES:
         raise OptionError(
-            f"--key-file: a secret must have {MIN_KEY_BYTES} bytes or more, and {path} has {len(secret)}; "
+            f"--key-file: the secret in {path} must have {MIN_KEY_BYTES} bytes or more, got {len(secret)}; "
             f"{_NEW_KEY}"
         )
     if os.name == "posix" and path.stat().st_mode & stat.S_IROTH:
-        warn(f"--key-file: all users of this machine can read {path}; chmod 600 it")
+        warn(f"--key-file: all users of this machine can read {path}; protect it with: chmod 600 {path}")
     try:
         return secret.decode()
     except UnicodeDecodeError:
         raise OptionError(
-            f"--key-file: {path} must be UTF-8 text, which databases can take; {_NEW_KEY}"
+            f"--key-file: {path} must be UTF-8 text, so that databases accept it; {_NEW_KEY}"
         ) from None

@@ -1,4 +1,4 @@
-"""Rules in a TOML file: what to minimize, the rules, the roles of columns, and how to solve."""
+"""Rules files in TOML, with an objective, rules, the roles of columns, and options of the solver."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bylaw._base.validation import check_choice, check_margin, check_positive
+from bylaw._base import check_choice, check_margin, check_positive
 from bylaw.errors import OptionError, RuleError, RuleSyntaxError
-from bylaw.language.parser import parse
-from bylaw.language.problem import Problem
-from bylaw.rows.columns import ROLES
+from bylaw.language import Problem, parse
+from bylaw.rows import ROLES
 
 SOLVING = ("solver", "beta", "tol", "margin", "calibrate", "deterministic")
 _TOP = ("minimize", "rules", "decisions", "reject", "columns", "solve")
-# The values of keys: in words, as types, and how deep their lists and tables hold text, with 0 for any
-# values. Other keys have text.
+# The valid values of keys: in words, as types, and the depth at which their lists and tables contain text (0
+# for any values). The values of all other keys are text.
 _ADMITTED: dict[str, tuple[str, tuple[type, ...], int]] = {
     "rules": ("text, or a list of texts", (str, list), 1),
     "decisions": ("text, or a list of labels and options", (str, list), 0),
@@ -44,7 +43,7 @@ _ADMITTED: dict[str, tuple[str, tuple[type, ...], int]] = {
 
 @dataclass(frozen=True)
 class RulesFile:
-    """A problem, the roles of columns, and how to solve it."""
+    """The content of a rules file: a problem, the roles of columns, and options of `solve`."""
 
     problem: Problem
     columns: Mapping[str, Any] = field(default_factory=dict)
@@ -52,17 +51,17 @@ class RulesFile:
 
     @classmethod
     def read(cls, path: Path) -> RulesFile:
-        """Return the content of a file; an error has the line and a caret at the mistake."""
+        """Return the content of a file; errors contain the line, with a caret below the error."""
         try:
             text = path.read_text(encoding="utf-8-sig")
         except FileNotFoundError:
-            raise OptionError(f"the file {path} does not exist") from None
+            raise OptionError(f"the rules file {path} does not exist") from None
         except (OSError, UnicodeDecodeError) as problem:
-            raise OptionError(f"{path} cannot be read: {problem}") from None
+            raise OptionError(f"the rules file {path} cannot be read: {problem}") from None
         try:
             content = tomllib.loads(text)
         except (tomllib.TOMLDecodeError, RecursionError) as problem:
-            raise OptionError(f"{path} is not valid TOML: {problem}") from None
+            raise OptionError(f"the rules file {path} must be valid TOML: {problem}") from None
         _check_keys(content, _TOP, str(path))
         columns, solving = content.get("columns", {}), content.get("solve", {})
         _check_keys(columns, ROLES, f"{path}, [columns]")
@@ -86,10 +85,11 @@ class RulesFile:
 
 
 def read_rules(path: Path | None, rule: Sequence[str] | None, minimize: str | None) -> RulesFile:
-    """Return the rules of a file, those of the command line, or both."""
+    """Return the rules of a file with those of the command line added; raise if there are none."""
     if path is None and not rule:
         raise OptionError(
-            "no rules are given: add --rules FILE or --rule 'rejected() <= 0.1'; see `bylaw rules`"
+            "at least one rule must be given, got none; add --rules FILE or --rule 'rejected() <= 0.1'; see "
+            "`bylaw rules`"
         )
     file = RulesFile.read(path) if path else RulesFile(Problem("error()"))
     if not (rule or minimize):
@@ -99,9 +99,9 @@ def read_rules(path: Path | None, rule: Sequence[str] | None, minimize: str | No
 
 
 def check_solving(solving: Mapping[str, Any]) -> None:
-    """Raise an error about options of the solve, before any rows are read."""
-    from bylaw.calibration.calibration import CHOICES
-    from bylaw.fitting.solve import SOLVERS
+    """Raise if an option of `solve` is invalid, before any rows are read."""
+    from bylaw.calibration import CHOICES
+    from bylaw.fitting import SOLVERS
 
     for name, value in solving.items():
         words: dict[str, Collection[Any]] = {"beta": ("auto", "paper"), "margin": ("auto",)}
@@ -115,10 +115,10 @@ def check_solving(solving: Mapping[str, Any]) -> None:
 
 
 def _parse_rule(rule: Any, text: str, path: Path) -> Any:
-    """Return a rule, or raise an error with its place in the file."""
+    """Return the rule of a text; errors contain its line in the file."""
 
     def find_line(wanted: str) -> int:
-        """Return the number of the first line with this text, or 0."""
+        """Return the number of the first line that contains this text, or 0."""
         return next((i for i, line in enumerate(text.splitlines(), 1) if wanted and wanted in line), 0)
 
     try:
@@ -138,6 +138,7 @@ def _parse_rule(rule: Any, text: str, path: Path) -> Any:
 
 
 def _check_keys(content: Mapping[str, Any], known: Iterable[str], place: str) -> None:
+    """Raise if a table of the file has an unknown key or a value of the wrong type."""
     for key, value in content.items():
         if key not in known:
             near = difflib.get_close_matches(key, list(known), n=1)
@@ -153,7 +154,7 @@ def _check_keys(content: Mapping[str, Any], known: Iterable[str], place: str) ->
 
 
 def _holds_texts(value: Any, depth: int) -> bool:
-    """Return whether a value is text, or lists and tables of text that are nested to some depth."""
+    """Return whether a value is text, or lists and tables of texts that are nested to this depth."""
     if isinstance(value, list | dict) and depth:
         parts = value.values() if isinstance(value, dict) else value
         return all(_holds_texts(part, depth - 1) for part in parts)

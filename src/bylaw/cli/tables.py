@@ -1,4 +1,4 @@
-"""The columns and rows of tables, as commands read them: in memory, sampled or scanned."""
+"""The columns and rows of tables, which commands read into memory, sample or scan."""
 
 from __future__ import annotations
 
@@ -9,30 +9,39 @@ from typing import Any
 
 import numpy as np
 
-from bylaw._base.validation import check_number
+from bylaw._base import check_number
 from bylaw.cli.console import remark, show_progress
 from bylaw.cli.options import parse_pairs, state_columns
 from bylaw.cli.rules_file import RulesFile, read_rules
-from bylaw.engines import scan
+from bylaw.engines import MEMORY_FACTOR, VALUE_BYTES, Scan, Watcher, count_most_values, find_memory, scan
 from bylaw.errors import EvidenceError, OptionError
-from bylaw.language.expressions import CHANGED, shorten
-from bylaw.language.problem import Problem
-from bylaw.policy.policy import Policy
-from bylaw.rows.arrays import as_partial_vector
-from bylaw.rows.columns import OBVIOUS_LABELS, Columns, as_mapping, find_columns, order_columns
-from bylaw.rows.evidence import KNOWN, Evidence
-from bylaw.rows.table_files import TableFile, detect_format, name_table, open_columns
-from bylaw.rows.text_values import match_value
+from bylaw.language import CHANGED, Problem, shorten
+from bylaw.policy import Policy
+from bylaw.rows import (
+    KNOWN,
+    OBVIOUS_LABELS,
+    Columns,
+    Evidence,
+    TableFile,
+    as_mapping,
+    as_partial_vector,
+    detect_format,
+    find_columns,
+    match_value,
+    name_table,
+    open_columns,
+    order_columns,
+)
 
 
 @dataclass(frozen=True)
 class Reading:
     """A way to read rows into memory: all of them, or a random sample."""
 
-    help: str = "give fewer of them"  # what to do if there are too many
-    sample: int | None = None  # rows
+    help: str = "use fewer rows"  # advice if the rows are too many
+    sample: int | None = None  # number of rows of the sample; None reads all rows
     seed: int = 0
-    unlimited: bool = False  # whether to read all rows, however many there are
+    unlimited: bool = False  # whether to read all rows even if they may not fit into memory
 
     def read(self, file: TableFile, columns: Sequence[str]) -> Any:
         """Return some columns as an Arrow table; the same table and seed give the same sample."""
@@ -40,30 +49,30 @@ class Reading:
             return self._sample(file, columns, self.sample)
         if self.unlimited:
             return file.read(columns)
-        memory, rows = scan.find_memory(), f"{file.path} has about {file.estimate_rows():,} rows"
+        memory, rows = find_memory(), f"{file.path} has about {file.estimate_rows():,} rows"
         if _is_large(file, columns):
-            needed = file.estimate_rows() * len(columns) * scan.VALUE_BYTES * scan.MEMORY_FACTOR
+            needed = file.estimate_rows() * len(columns) * VALUE_BYTES * MEMORY_FACTOR
             raise EvidenceError(
-                f"{rows}, too many to be read into memory for this; {self.help}. They would take about "
-                f"{needed / 1e9:,.1f} GB, and {memory / 1e9:,.1f} GB may be taken"
+                f"{rows}, too many to read into memory: they need about {needed / 1e9:,.1f} GB, and "
+                f"{memory / 1e9:,.1f} GB are available; {self.help}"
             )
         try:  # texts may be longer than the numbers of the estimate
-            return file.read(columns, memory / scan.MEMORY_FACTOR)
+            return file.read(columns, memory / MEMORY_FACTOR)
         except MemoryError:
             raise EvidenceError(
-                f"{rows}, whose columns are too large to be read into memory for this "
-                f"({memory / 1e9:,.1f} GB may be taken); {self.help}"
+                f"{rows}, whose columns are too large to read into memory ({memory / 1e9:,.1f} GB are "
+                f"available); {self.help}"
             ) from None
 
     def _sample(self, file: TableFile, columns: Sequence[str], n_rows: int) -> Any:
-        from bylaw.engines.files import TableFiles
+        from bylaw.engines import TableFiles
 
         raw = file
         if detect_format(file.files[0]) == "csv":  # the type of a column follows from all rows of the sample
             raw = replace(file, text=[*file.text, *file.values], values={})
         engine = TableFiles.of(raw.split(columns), str(file.path))
         with show_progress("sampling") as progress:
-            rows = scan.Scan(engine, Columns(columns), progress).sample_table(n_rows, self.seed)
+            rows = Scan(engine, Columns(columns), progress).sample_table(n_rows, self.seed)
         if len(rows) == n_rows:
             remark(f"{name_table(file.path)}: a random sample of {n_rows:,} rows")
         return file.parse_values(rows)
@@ -73,43 +82,47 @@ _READING = Reading()
 
 
 def _is_large(file: TableFile, columns: Sequence[str]) -> bool:
-    """Return whether these columns are more than should be in memory at once."""
-    return file.estimate_rows() * len(columns) > scan.count_most_values()
+    """Return whether these columns have more values than fit into memory."""
+    return file.estimate_rows() * len(columns) > count_most_values()
 
 
-def open_rows(
-    path: Path, columns: Columns, asked: bool | None, progress: scan.Watcher | None
-) -> Evidence | scan.Scan:
-    """Return the rows of a table to fit: scanned if `asked` or, by default, if they do not fit in memory."""
+def open_rows(path: Path, columns: Columns, asked: bool | None, progress: Watcher | None) -> Evidence | Scan:
+    """Return the rows of a table to fit; they are scanned if `asked` or, by default, if they are too many."""
     scanned = asked
     if asked is None and (scanned := _is_large(open_columns(path, columns), columns.names)):
-        remark(f"{name_table(path)} is too large to be read at once: its rows are scanned (--in-memory)")
+        remark(f"{name_table(path)} is too large for memory, so its rows are scanned (unless --in-memory)")
     if scanned:
-        return scan.scan(path, replace(columns, propensity_weights=None), progress=progress)
+        return scan(path, replace(columns, propensity_weights=None), progress=progress)
     return read_rows(path, columns, {}, Reading("scan them: --scan", unlimited=asked is False))
 
 
-def check_propensity_weights(rows: Evidence | scan.Scan, given: Any) -> None:
-    """Raise an error if inverse propensity weights are given and have no effect."""
+def check_propensity_weights(rows: Evidence | Scan, given: Any) -> None:
+    """Raise if inverse propensity weights are given but have no effect."""
     if not given.propensity_weights:
         return
-    if isinstance(rows, scan.Scan):
+    if isinstance(rows, Scan):
         raise OptionError(
-            "--propensity-weights needs rows in memory: scanned rows must be labeled; pass --in-memory"
+            "--propensity-weights needs rows in memory, because scanned rows must be labeled; pass "
+            "--in-memory"
         )
     if not rows.find_observed():
-        raise OptionError("--propensity-weights has no effect: no label or group is missing")
+        raise OptionError(
+            "--propensity-weights has no effect, because no label or group is missing; leave it out"
+        )
 
 
 def read_rows(
     path: Path, columns: Columns, groups: Mapping[str, Sequence[Any]], reading: Reading = _READING
 ) -> Evidence:
-    """Return the rows of a table, which need not have the labels and true groups of the fit."""
+    """Return the rows of a table; columns of labels and true groups may be missing or empty.
+
+    `groups` has the values of groups that are already known.
+    """
     file = open_columns(path, columns, groups)
     columns = columns.keep_observed(file.names)
     table = reading.read(file, columns.names)
     if not len(table):
-        raise EvidenceError(f"{path} has no rows")
+        raise EvidenceError(f"{path} must have at least one row, got none")
     present, partly, unweighted = [], False, replace(columns, propensity_weights=None)
     for column in unweighted.outcomes:
         observed = ~as_partial_vector(table[column], column)[1]
@@ -117,7 +130,7 @@ def read_rows(
         if observed.any():
             present.append(column)
         else:
-            remark(f"{name_table(path)}: the column {column!r} has no values; it is not read")
+            remark(f"{name_table(path)}: the column {column!r} has no values and is ignored")
     if partly and columns.propensity_weights is not None:  # without effect otherwise
         present.append(columns.propensity_weights)
     columns = columns.keep_observed(present)
@@ -144,11 +157,13 @@ def read_outcomes(
     classes: Sequence[Any],
     reading: Reading = _READING,
 ) -> dict[str, Any]:
-    """Return observed values of custom costs, from NAME=PATTERN, NAME=COLUMN,COLUMN or NAME=known."""
+    """Return observed values of custom costs, given as NAME=PATTERN, NAME=COLUMN,COLUMN or NAME=known."""
     outcomes: dict[str, Any] = {}
     for name, stated in parse_pairs(texts, "--outcomes").items():
         if name not in problem.arrays:
-            raise OptionError(f"--outcomes {name}: no rule refers to custom({name!r})")
+            raise OptionError(
+                f"--outcomes {name} has no effect, because no rule uses custom({name!r}); leave it out"
+            )
         if stated == KNOWN:
             outcomes[name] = KNOWN
             continue
@@ -162,17 +177,19 @@ def read_outcomes(
 
 
 def parse_limits(texts: Sequence[str] | None, problem: Problem) -> dict[str, tuple[float, float]]:
-    """Return the least and the most value of custom costs, from NAME=LEAST:MOST."""
+    """Return the smallest and largest values of custom costs, given as NAME=LEAST:MOST."""
     limits: dict[str, tuple[float, float]] = {}
     for name, ends in parse_pairs(texts, "--limit").items():
         if name not in problem.arrays:
-            raise OptionError(f"--limit {name}: no rule refers to custom({name!r})")
+            raise OptionError(
+                f"--limit {name} has no effect, because no rule uses custom({name!r}); leave it out"
+            )
         try:
             low, high = map(float, ends.split(":"))
         except ValueError:
             raise OptionError(f"--limit must be NAME=LEAST:MOST, got '{name}={ends}'") from None
         if check_number(low, f"the least of {name}") > check_number(high, f"the most of {name}"):
-            raise OptionError(f"--limit {name}={ends}: the least is above the most")
+            raise OptionError(f"--limit must be NAME=LEAST:MOST with LEAST <= MOST, got {name}={ends}")
         limits[name] = (low, high)
     return limits
 
@@ -185,7 +202,7 @@ def add_tests(
     limits: Mapping[str, tuple[float, float]],
     reading: Reading,
 ) -> Evidence:
-    """Return held-out rows with what tests of them need: observed costs, limits and the largest weight."""
+    """Return held-out rows with the observed costs, limits and largest weight that their tests need."""
     outcomes = read_outcomes(path, given.outcomes, problem, rows.classes, reading)
     return rows.with_observed(outcomes=outcomes, limits=limits, largest_weight=given.largest_weight)
 
@@ -193,12 +210,12 @@ def add_tests(
 def find_fitting_columns(
     path: Path, rules: RulesFile, stated: Mapping[str, Any], without: Sequence[str] = ()
 ) -> tuple[Columns, list[str]]:
-    """Return the columns of a table for the rules of a file, and guesses, which are printed."""
+    """Return the columns of a table for a rules file, and the guesses about them, which are printed."""
     return _find(merge_columns(rules.columns, stated), TableFile(path).names, path, rules.problem, without)
 
 
 def merge_columns(file: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Return columns by role, as a file and flags state them; flags take precedence, name by name."""
+    """Return the columns by role from a file and from flags; flags take precedence, name by name."""
     merged, scores = {**file, **flags}, flags.get("probabilities", "")
     if "positive" not in flags and ("*" in scores if isinstance(scores, str) else len(scores) > 1):
         merged.pop("positive", None)  # several columns are stated instead of that of one class
@@ -219,7 +236,7 @@ def merge_columns(file: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str
 def _find(
     stated: Mapping[str, Any], names: Sequence[str], path: Path, problem: Problem, without: Sequence[str]
 ) -> tuple[Columns, list[str]]:
-    """Return the columns of a table, and guesses, which are printed."""
+    """Return the columns of a table, and the guesses about them, which are printed."""
     try:
         if stated.get("positive") is not None and not stated.get("classes"):
             stated = {**stated, **_read_classes(stated, names, path)}
@@ -233,7 +250,7 @@ def _find(
 
 
 def _read_classes(stated: Mapping[str, Any], names: Sequence[str], path: Path) -> dict[str, Any]:
-    """Return the two classes of one column of scores, from the column of true labels."""
+    """Return the two classes for a single column of scores, from the column of true labels."""
     label: str = stated.get("label") or next((name for name in OBVIOUS_LABELS if name in names), "")
     if label not in names:
         return {}
@@ -257,42 +274,44 @@ class PolicyTables:
 
     policy: Policy
     stated: Mapping[str, Any] = field(default_factory=dict)  # columns by role, as options name them
-    others: RulesFile | None = None  # rules that are tested instead of the policy's own
-    earlier: Policy | None = None  # of --previous, since which changed decisions are counted
+    others: RulesFile | None = None  # rules to test in place of those of the policy
+    earlier: Policy | None = None  # policy of --previous, with which decisions are compared
     reading: Reading = _READING
-    deciding: bool = False  # rows that are decided need neither outcomes nor weights
-    reads_changes: bool = True  # from columns, unless the earlier policy is given
+    deciding: bool = False  # whether rows are only decided, which needs neither labels nor weights
+    reads_changes: bool = True  # whether rules on changed decisions are evaluated
     remarks: bool = True  # whether to mention a missing column of labels
 
     @classmethod
     def open(cls, path: Path, given: Any, **settings: Any) -> PolicyTables:
-        """Return the policy of a file with the shared options of a command, which are checked first."""
+        """Load the policy of a file, and check the shared options of the command."""
         stated, policy = state_columns(given), Policy.load(path)
         others, (file, rule) = None, (vars(given).get(name) for name in ("other_rules", "other_rule"))
         if file or rule:
             others = read_rules(file, rule, None)
             if not others.problem.rules:
-                raise OptionError(f"{file} has no rules to test")
+                raise OptionError(f"{file} must have rules to test, got none")
         if given.previous is not None:
             if CHANGED not in policy.problem.arrays:
-                raise OptionError("--previous has no effect: the policy has no rule on changed decisions")
+                raise OptionError(
+                    "--previous has no effect, because no rule is about changed decisions; leave it out"
+                )
             earlier, known = Policy.load(given.previous), policy.card.previous
             if known and known["policy"] != earlier.digest:
                 raise OptionError(
-                    f"--previous {given.previous}: changes were counted since another policy (hash "
-                    f"{known['policy'][:12]}, not {earlier.digest[:12]})"
+                    f"--previous must be the policy with which decisions were compared (hash "
+                    f"{known['policy'][:12]}), got {given.previous} with the hash {earlier.digest[:12]}"
                 )
             settings["earlier"] = earlier
         return cls(policy, stated, others, **settings)
 
     @property
     def problem(self) -> Problem:
-        """The rules that are tested."""
+        """The problem whose rules are tested."""
         return (self.others or self.policy).problem
 
     @property
     def referred(self) -> Problem:
-        """A problem that refers to the columns of the policy and of the rules that are tested."""
+        """A problem that refers to all columns of the policy and of the tested rules."""
         own = self.policy.problem
         if self.others is None:
             return own
@@ -302,11 +321,11 @@ class PolicyTables:
 
     @property
     def values(self) -> dict[str, Sequence[Any]]:
-        """The values of each attribute that the policy knows."""
+        """The values of each attribute in the policy."""
         return {name: attribute.values for name, attribute in self.policy.feature_map.attributes.items()}
 
     def read(self, table: Path) -> tuple[Evidence, Columns]:
-        """Return the rows of a table, in which changed decisions are marked, and its columns."""
+        """Return the rows of a table, with changed decisions marked, and its columns."""
         columns = self.find_columns(table)
         rows = read_rows(table, columns, self.values, self.reading)
         return self.mark(rows, self.read_ids(table, columns) if self.earlier else None), columns
@@ -318,34 +337,36 @@ class PolicyTables:
         return self.reading.read(open_columns(table, columns, self.values), [columns.id])[columns.id]
 
     def read_held_out(self, table: Path, given: Any) -> tuple[Evidence, Columns]:
-        """Return held-out rows, with what tests of them need, and their columns."""
+        """Return held-out rows with the values that their tests need, and their columns."""
         limits = parse_limits(given.limit, self.problem)
         rows, columns = self.read(table)
         return add_tests(rows, table, given, self.referred, limits, self.reading), columns
 
     def mark(self, evidence: Evidence, ids: Any) -> Evidence:
-        """Return rows with a cost for each decision that differs from that of the earlier policy."""
+        """Return rows with a cost of one for each decision that differs from that of the earlier policy."""
         if self.earlier is None:
             return evidence
         by_id = bool(self.policy.card.previous.get("by_id", False))
         if by_id and ids is None:
             raise OptionError(
-                "changes since the earlier policy are counted by id: name the column with --id-column"
+                "changed decisions are counted by id, so a column of ids is needed; name it with --id-column"
             )
         return self.earlier.mark_changes(evidence, ids=ids if by_id else None)
 
     def find_columns(self, path: Path, names: Sequence[str] | None = None) -> Columns:
-        """Return the columns that the policy was fitted on, or those that options name instead.
+        """Return the columns of a table: those of the fit, or those that options name instead.
 
-        Without a table, `names` are its columns.
+        `names` are the columns of the table; by default they are read from it.
         """
-        from bylaw.fitting.refit import counts_changes
+        from bylaw.fitting import counts_changes
 
         policy, problem, stated = self.policy, self.referred, self.stated
         for role, flag in (("groups", "--group"), ("group_probabilities", "--group-probabilities")):
             for name in stated.get(role, ()) if self.deciding else ():
                 if name not in policy.problem.attributes:
-                    raise OptionError(f"{flag} {name} has no effect: the policy decides without {name}")
+                    raise OptionError(
+                        f"{flag} {name} has no effect, because the policy does not use {name}; leave it out"
+                    )
         names = TableFile(path).names if names is None else names
         known = self._recall_columns(path, names)
         if self.earlier is not None or not self.reads_changes:
@@ -373,12 +394,14 @@ class PolicyTables:
         for name, attribute in policy.feature_map.attributes.items():
             if not attribute.known and isinstance(one := columns.groups.get(name), Mapping):
                 if missing := [value for value in attribute.values if value not in one]:
-                    raise EvidenceError(f"{name} has no column for {missing[0]!r}, which the policy knows")
+                    raise EvidenceError(
+                        f"{name} must have a column for each of its values, got none for {missing[0]!r}"
+                    )
                 ordered[name] = {value: one[value] for value in attribute.values}
         return replace(columns, groups=ordered)
 
     def _recall_columns(self, path: Path, names: Sequence[str]) -> dict[str, Any]:
-        """Return columns by role, as the policy has them, or with conventional names if it has none."""
+        """Return the columns by role that the policy has saved, or guesses by conventional names."""
         policy = self.policy
         if policy.card.columns:
             fitted = Columns.from_dict(policy.card.columns)

@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from bylaw._base.files import write_atomically
-from bylaw._base.typing import Value
+from bylaw._base import Value, write_atomically
 from bylaw.errors import OptionError, install_extra
-from bylaw.policy.policy import Policy
+from bylaw.policy import Policy
 from bylaw.scoring import (
     Cell,
     Features,

@@ -8,10 +8,10 @@ from importlib import resources
 from importlib.metadata import version
 from typing import Any, ClassVar
 
-from bylaw._base.typing import Value
+from bylaw._base import Value
 from bylaw.errors import OptionError
-from bylaw.policy.policy import Policy
-from bylaw.rows.columns import Columns
+from bylaw.policy import Policy
+from bylaw.rows import Columns
 from bylaw.scoring import (
     Cell,
     Features,

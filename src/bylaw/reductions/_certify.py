@@ -1,9 +1,9 @@
-"""Rules that hold with high probability: policies from cautious to bold, each tested on held-out rows.
+"""Certification on held-out rows: policies from cautious to bold are tested until a test fails.
 
-The sequence depends on the fitted rows alone, and starts with the most cautious policy. A test that passes
-opens the way to the next; the first that fails ends the sequence. So a wrong answer requires that one policy
-that violates a rule passes its test, and the last policy that passed is right with the stated confidence,
-however many were tried.
+The order of the policies depends only on the fitted rows and starts with the most cautious policy. After a
+passed test the next policy is tested; the first failed test ends the sequence. Certifying a policy that
+violates a rule is therefore only possible if the first such policy in the sequence passes its test, and the
+last policy that passed satisfies the rules with the stated confidence, however many policies were tested.
 """
 
 from __future__ import annotations
@@ -16,35 +16,26 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bylaw._base.typing import Floats
+from bylaw._base import Floats
 from bylaw.errors import EvidenceError, UncertifiedError
-from bylaw.language.expressions import LABEL, Rule
-from bylaw.policy.policy import Policy
-from bylaw.policy.provenance import hash_evidence, shares_rows
-from bylaw.program.solution import Certificate
+from bylaw.language import LABEL, Rule
+from bylaw.policy import Policy, hash_evidence, shares_rows
+from bylaw.program import Certificate
 from bylaw.reductions._observe import CorrectedSolution, Correction, Restate, as_stated
 from bylaw.reductions._policies import fingerprint_rows, make_corrected_policy, predict_actions
 from bylaw.reductions._ratio_rules import RatioRules
-from bylaw.rows.evidence import Evidence
-from bylaw.rows.outcomes import observe
-from bylaw.testing import (
-    MOST_ROWS,
-    DecidedRows,
-    Untestable,
-    check_limits,
-    check_weight,
-    warn_of_copies,
-)
+from bylaw.rows import Evidence, observe
+from bylaw.testing import MOST_ROWS, DecidedRows, Untestable, check_limits, check_weight, warn_of_copies
 
-PROBED = (6.0, 4.0, 2.5, 1.5, 1.0, 0.5)  # margins in standard errors that are tried, from the widest
+PROBED = (6.0, 4.0, 2.5, 1.5, 1.0, 0.5)  # margins to try, in standard errors, from the widest
 CLEAR = 1.0  # clearness at which a rule is expected to pass its test
 
-# Return what is tested of a correction and its solution, restated if the rules were tightened.
+# Turn a correction and its solution into the solution to be tested, in terms of the stated rules.
 Finish = Callable[..., CorrectedSolution]
 
 
 class _Candidate(NamedTuple):
-    """A policy to be tested."""
+    """A policy to be tested on held-out rows, and the margin with which it was fitted."""
 
     margin: float
     correction: Correction
@@ -53,15 +44,19 @@ class _Candidate(NamedTuple):
 
 
 def certify(correction: Correction, held_out: Evidence, confidence: float, finish: Finish) -> Policy:
-    """Return the least cautious policy that the held-out rows certify.
+    """Return the least cautious policy that passes the tests on held-out rows; raise if no policy passes.
 
     Parameters
     ----------
     correction : Correction
+        The problem on the fitted rows.
     held_out : Evidence
+        The rows for the tests.
     confidence : float
+        The confidence of the certificate.
     finish : callable
-        turns a solution into what is tested, such as deterministic decisions.
+        A function that turns a solution into the one that is tested, such as one with deterministic
+        decisions.
     """
     delta, accepted, failure = 1 - confidence, None, None
     feature_map = correction.dual.form.feature_map
@@ -104,13 +99,13 @@ def certify(correction: Correction, held_out: Evidence, confidence: float, finis
 
 
 def _list_candidates(correction: Correction, n_held_out: int, delta: float) -> Iterator[_Candidate]:
-    """Yield policies from cautious to bold, in an order that depends on the fitted rows alone."""
+    """Yield the policies to test, from cautious to bold, in an order that depends only on the fitted rows."""
     noise, ratios = correction.dual.n_rows / n_held_out, correction.facts.ratios
     if ratios is None:
         yield from _list_margins(correction, noise, delta)
     else:
-        # Any sequence is valid. Tighten levels as predicted first, with one convex problem each; as observed,
-        # which needs many, only if no policy is expected to pass.
+        # Any sequence is valid. First tighten the levels of predicted rates, which takes one convex problem
+        # each. Only if no policy is expected to pass, tighten those of observed rates, which takes many.
         for as_predicted in (True, False):
             clearness, candidates = _tighten_levels(correction, ratios, noise, delta, as_predicted)
             if clearness >= CLEAR:
@@ -122,9 +117,8 @@ def _list_candidates(correction: Correction, n_held_out: int, delta: float) -> I
 def _list_margins(correction: Correction, noise: float, delta: float) -> Iterator[_Candidate]:
     """Yield policies with smaller and smaller margins.
 
-    If the widest margins leave too little room to each other, begin with the one whose test is expected to be
-    the clearest.
-    """
+    The first margin is the widest one with which all rules are expected to pass their tests or, if no margin
+    is wide enough, the one whose test is expected to be the clearest."""
     probes = []
     for margin in PROBED:
         solved = correction.fit(margin, held_out=noise)
@@ -143,10 +137,11 @@ def _list_margins(correction: Correction, noise: float, delta: float) -> Iterato
 def _tighten_levels(
     correction: Correction, ratios: RatioRules, noise: float, delta: float, as_predicted: bool
 ) -> tuple[float, list[_Candidate]]:
-    """Return policies with tighter and tighter levels of ratio rules, and the clearness of the first.
+    """Return policies with tighter and tighter levels of ratio rules, and the clearness of the first policy.
 
-    The margins of other rules are as wide. The tighter a level, the fewer rows may be left to show that the
-    rule holds: the first policy is the one whose test is expected to be the clearest.
+    Other rules get margins of the same number of standard errors. Tightening a level may leave fewer rows on
+    which its rule can be tested, so the first policy is the one whose test is expected to be the clearest.
+    Clearness is defined in `_predict_clearness`.
     """
     _, denominators = ratios.measure(correction, correction.dual, correction.facts.begin)
     unit = np.where(correction.facts.exact, math.sqrt(1 + noise) * correction.facts.errors.observed, 0.0)
@@ -177,17 +172,18 @@ def _tighten_levels(
 def _predict_clearness(
     correction: Correction, solved: CorrectedSolution, noise: float, delta: float
 ) -> float:
-    """Return how far inside its bound the least clear rule is, over the width of a bound on held-out rows.
+    """Return the clearness of a policy: the distance of a rate from its bound over the width of its test.
 
-    Above one, the test is expected to pass. The less favorable of the observed and the predicted rate counts,
-    because the policy was chosen for the observed rates of these rows.
+    The width is that of a confidence bound on the held-out rows, and the smallest ratio over all rules is
+    returned. Above one, the test is expected to pass. The worse one of the observed and the predicted rate is
+    used, because the policy was fitted to the observed rates of these rows.
     """
     excess = np.maximum(solved.rates.observed, solved.rates.predicted)
     return float((-excess / _measure_widths(correction, solved, noise, delta)).min())
 
 
 def _measure_widths(correction: Correction, solved: CorrectedSolution, noise: float, delta: float) -> Floats:
-    """Return the widths of Bernstein bounds on the held-out rows, (M,)."""
+    """Return the expected widths of Bernstein confidence bounds on the held-out rows, (M,)."""
     errors = correction.uncertainty.standard_errors(solved.solution.multipliers, solved.dual.beta).observed
     effort = -math.log(delta)
     fewest = effort * noise / (correction.facts.counts * solved.dual.form.scales)
@@ -197,11 +193,10 @@ def _measure_widths(correction: Correction, solved: CorrectedSolution, noise: fl
 def _test(
     rules: Sequence[Rule], rows: DecidedRows, delta: float
 ) -> tuple[float, tuple[str, float, float] | None]:
-    """Return the largest p-value of all rules, and the first failure if there is one.
+    """Test all rules, and return the largest p-value and the first failure, or None if all pass.
 
     A failure has the name of the rule, its p-value and the number of rows with which it would pass. Rules
-    that are the likeliest to fail are tested first, and none after a failure.
-    """
+    that are the most likely to fail are tested first; after a failure, no further rule is tested."""
     tests = []
     for rule in rules:
         test = rows.test(rule)
@@ -222,25 +217,24 @@ def _test(
 def _find_culprit(
     correction: Correction, n_held_out: int, delta: float
 ) -> tuple[str, tuple[str, ...], float] | None:
-    """Find the rule that leaves no room for the margins of a test, or return None if there is room for all.
+    """Find the rule that prevents certification, or return None if the margins of all rules fit together.
 
-    The test that fails names the rule that was tested, which need not be the reason: rules are tightened
-    together, and one whose margin takes all the room leaves the others just satisfied. So each rule is
-    tightened alone, and all rules but one. The fitted rows predict how clear the tests of such policies are.
+    The rule whose test fails is not always the cause, because all rules are tightened together and a wide
+    margin of one rule can leave the others barely satisfied. So each rule is tightened alone, and then all
+    rules but one. The clearness of the tests is predicted from the fitted rows.
 
     Returns
     -------
-    The rule as stated, the other rules with which it leaves no room, and the number of held-out rows with
-    which all rules are expected to pass, or infinity.
-    """
+    The name of the rule, the names of the other rules whose margins conflict with it, and the number of held-
+    out rows with which all rules are expected to pass, or infinity."""
     noise, scales = correction.dual.n_rows / n_held_out, correction.dual.form.scales
     places = correction.dual.form.places[: correction.dual.n_rules - correction.facts.spared]
     every = frozenset(places.tolist())
 
     def measure_clearness(statements: Collection[int], growth: float = 1.0) -> float:
-        """Return how clear the least clear rule of these statements is on `growth` times the held-out rows.
+        """Return the clearness of the tests if only these statements are tightened.
 
-        Margins are tried until the first with which it is clear.
+        `growth` multiplies the number of held-out rows. Margins are tried until one makes all tests clear.
         """
         tightened = np.zeros(correction.dual.n_rules, bool)
         tightened[: len(places)] = np.isin(places, list(statements))

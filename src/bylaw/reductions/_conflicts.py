@@ -1,6 +1,6 @@
-"""Diagnosis of infeasible rules: which conflict, what each could reach, and the smallest relaxation.
+"""Diagnosis of infeasible rules: the rules in conflict, the level that each can reach, the least relaxation.
 
-Every program is a linear program over mixtures of policies, answered exactly by column generation.
+All programs are linear programs over mixtures of policies, solved exactly by column generation.
 """
 
 from __future__ import annotations
@@ -14,73 +14,70 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from bylaw._base.typing import Floats
-from bylaw._base.validation import check_positive
+from bylaw._base import Floats, check_positive
 from bylaw.errors import InfeasibleRulesError, RuleError
-from bylaw.language.expressions import LABEL, format_conditions
-from bylaw.language.parser import Statement
-from bylaw.language.problem import Problem
-from bylaw.program.blocks import Block
-from bylaw.program.dual import Dual
-from bylaw.program.linear_form import LevelSlopes, LinearForm, scale_rows
-from bylaw.program.solution import Solution, Status
+from bylaw.language import LABEL, Problem, Statement, format_conditions
+from bylaw.program import Block, Dual, LevelSlopes, LinearForm, Solution, Status, scale_rows
 from bylaw.reductions._observe import FEW_ROWS, Correction
-from bylaw.rows.evidence import Evidence
-from bylaw.solvers.column_generation import GAP, ROUNDING, ColumnGeneration, MixtureBounds, MixtureProgram
-from bylaw.view.cards import Card, Table, bar, code, status
+from bylaw.rows import Evidence
+from bylaw.solvers import GAP, ROUNDING, ColumnGeneration, MixtureBounds, MixtureProgram
+from bylaw.view import Card, Table, bar, code, status
 
-_LEVEL_PRECISION = 1e-4  # of the level that a ratio can reach
-_FARTHEST = 1e4  # that it is looked for
-_GAP_OF_SUMS = 1e-4  # the same, of the total relaxation
+_LEVEL_PRECISION = 1e-4  # precision of the level that a ratio can reach
+_FARTHEST = 1e4  # the largest change of a level that is tried
+_GAP_OF_SUMS = 1e-4  # relative precision of the total relaxation
 
 
 @dataclass(frozen=True, repr=False)
 class Diagnosis:
-    """Whether the rules can hold together on these rows and, if not, what to do about it.
+    """Whether the rules can be satisfied together on some rows and, if not, which changes would help.
 
-    Made by `diagnose`. All figures are in the units of the rules as they are written, and refer to the
-    rates that the evidence's probabilities predict or, with labels or groups, to those observed.
+    Made by `diagnose`. All numbers are in the units of the rules as they are written. They refer to the rates
+    that the probabilities of the evidence predict or, if labels or groups were given, to the observed rates.
     """
 
     feasible: bool
     conflict: tuple[str, ...] = ()
-    """Rules that conflict, by name; without any one of them, the others can hold."""
+    """The names of conflicting rules. If any one of them is removed, the others can be satisfied together."""
     least: Mapping[str, float] = field(default_factory=dict)
-    """For each of them, the nearest its rate comes to its bound while the others hold: the least value
-    for `rate <= x`, the greatest for `rate >= x`, when all rates are moved to the left and all numbers
-    to the right. For a >= 0.8 * b + 0.1 it is the greatest a - 0.8 * b, to be compared with 0.1. Of a rate
-    given a decision, and of a ratio such as a / b in a >= 0.8 * b, the level at which its rule can hold, to
-    1e-4, if there is one."""
+    """For each conflicting rule, the value of its rate that is nearest to its bound while the other rules
+    of the conflict are satisfied: the least value for `rate <= x`, the greatest for `rate >= x`. For a rule
+    with several rates, all rates are moved to the left and all numbers to the right: for a >= 0.8 * b + 0.1,
+    it is the greatest a - 0.8 * b, to be compared with 0.1. For a rule on a ratio, such as a >= 0.8 * b or a
+    rate given a decision, it is the level at which the rule can be satisfied, to 1e-4, if such a level
+    exists."""
     violations: Mapping[str, float] = field(default_factory=dict)
-    """The same as a distance: how far each of them is off while the others hold."""
+    """For each conflicting rule, its least violation while the other rules of the conflict are satisfied."""
     relaxation: Mapping[str, float] = field(default_factory=dict)
-    """The smallest change after which all rules of the problem can hold: by how much to loosen each
-    statement, as written. One number serves all single rules of a band or a family: it raises tol or
-    lowers the ratio of disparate_impact. Where no level of a ratio would do, it is added to the larger
-    side."""
+    """The smallest change after which all rules of the problem can be satisfied: by how much to loosen each
+    statement, as it is written. One number applies to all single rules of a band or a family: it raises tol,
+    or lowers the ratio of disparate_impact. If no level of a ratio is loose enough, the amount is added to
+    the larger side of the rule."""
     levels: Mapping[str, float] = field(default_factory=dict)
-    """The levels that the relaxation makes, of statements with a single level in whose unit it is."""
+    """The level of each statement after the relaxation, for statements with a single level in the unit of
+    the relaxation."""
     least_relaxation: float = 0.0
-    """No relaxation, times its costs, totals less. Some 1e-4 of it may be lacking; more for many rules."""
+    """A lower bound on the total cost of a relaxation, the sum of its amounts times their costs. `relaxation`
+    costs about 1e-4 of it more at most, or somewhat more for many rules."""
     small_cells: Mapping[str, float] = field(default_factory=dict)
-    """Conditions in the rules that fewer than 20 rows are expected to meet, with how many."""
+    """Conditions in the rules that fewer than 20 rows are expected to meet, with that number of rows."""
     multipliers: Mapping[str, float] = field(default_factory=dict)
-    """The proof (Farkas): weights, of sum one, with which the rules of the conflict are off by
-    `least_violation` on average, whatever the policy."""
+    """The proof of the conflict (a Farkas certificate): weights of the conflicting rules, with sum one. Under
+    any policy, the weighted mean of the rules' violations is at least `least_violation`."""
     least_violation: float = 0.0
-    """So at least one rule of the conflict is missed by this much."""
+    """Under any policy, at least one conflicting rule is violated by this amount or more."""
     slack: float = 0.0
-    """If the rules can hold: some policy satisfies all of them by this much, and hardly any by more (Slater's
-    condition asks for some slack). In the solver's unit, shares of rows, and costs relative to their size;
-    infinite without rules, zero as observed, where it is not measured. `policy.guarantee.most_slack` is a
-    bound on it."""
+    """If the rules can be satisfied: the largest amount by which one policy satisfies all of them (Slater's
+    condition requires it to be positive). It is in the unit of the solver: shares of rows, and costs relative
+    to their size. It is infinite without rules, and zero for observed rates, for which it is not measured.
+    `policy.guarantee.most_slack` is an upper bound on it."""
     observed: bool = False
-    """Whether rates are those observed, in the labels and groups that were given."""
+    """Whether the numbers refer to the rates of observed labels and groups."""
     missed: Mapping[str, float] = field(default_factory=dict)
-    """As observed, where no conflict is proved: the rules that the policy of `solve` misses, and by how much.
-    The scores tell too little about them."""
+    """The rules on observed rates that the policy of `solve` violates although no conflict is proved, and the
+    sizes of the violations. The scores predict these rates too poorly."""
     remark: str = ""
-    """Which rates the figures are about, where labels or groups were given."""
+    """A sentence that names the rates to which the numbers refer, if labels or groups were given."""
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
@@ -91,34 +88,34 @@ class Diagnosis:
         return _make_card(self).to_html()
 
     def _lines(self) -> Iterator[str]:
-        seen = ", as observed" if self.observed else ""
+        seen = ", for observed rates" if self.observed else ""
         if self.missed:
-            yield f"no policy of these scores was found that satisfies all rules{seen}. The best:"
-            yield from _aligned({name: f"missed by {miss:.3g}" for name, miss in self.missed.items()})
-            yield "Loosen these rules, merge small groups, or give better probabilities."
+            yield f"found no policy that satisfies all rules{seen}; the best one violates these:"
+            yield from _aligned({name: f"violated by {miss:.3g}" for name, miss in self.missed.items()})
+            yield "Loosen these rules, merge small groups, or use better probabilities."
         elif self.feasible:
-            by = f", with room of {self.slack:.3g}" if 0 < self.slack < math.inf else ""
-            yield f"the rules can hold together on these rows{seen}{by}."
+            by = f", with a slack of {self.slack:.3g}" if 0 < self.slack < math.inf else ""
+            yield f"the rules can be satisfied together on these rows{seen}{by}."
         else:
             yield (
-                f"the rules conflict on these rows{seen}: any policy misses at least one of these by "
+                f"the rules conflict on these rows{seen}: any policy violates at least one of these by "
                 f"{self.least_violation:.3g} or more."
             )
             reach = (
-                "can reach {:.4g} while the other rules listed here hold"
+                "can reach {:.4g} while the other listed rules are satisfied"
                 if len(self.conflict) > 1
                 else "can reach {:.4g}"
             )
             yield from _aligned({name: reach.format(self.least[name]) for name in self.conflict})
             yield (
-                "Loosening one of them so far ends this conflict; rules that are not listed may then "
-                "conflict. The smallest change that lets all rules of the problem hold:"
+                "Loosening one of them to that value resolves this conflict; rules that are not listed may "
+                "then conflict. The smallest change after which all rules of the problem can be satisfied:"
             )
             yield from _aligned({name: f"loosened by {slack:.4g}" for name, slack in self.relaxation.items()})
         if self.remark:
             yield self.remark
         if self.small_cells:
-            yield "Too few rows to judge (give more, merge groups, or leave these out of the rules):"
+            yield "Too few rows meet these conditions (add rows, merge groups, or change the rules):"
             yield from _aligned({cell: f"{count:.3g} rows" for cell, count in self.small_cells.items()})
 
 
@@ -128,7 +125,7 @@ def _aligned(remarks: Mapping[str, str]) -> Iterator[str]:
 
 
 def measure_slack(dual: Dual) -> float:
-    """Return by how much some policy satisfies all rules, in units of the solver; at least zero."""
+    """Return the largest amount by which one policy satisfies all rules, in solver units; at least zero."""
     if not dual.n_rules:
         return math.inf
     analysis = _ConflictAnalysis(dual, None)
@@ -144,12 +141,12 @@ def examine(
     multipliers: Floats | None = None,
     slopes: LevelSlopes | None = None,
 ) -> Diagnosis:
-    """Diagnose whether and how the rules of a dual conflict.
+    """Diagnose whether the rules of a dual conflict, and how.
 
-    A solver's `multipliers`, (M,), make it faster. `slopes` are those of the dual's rules, if its form does
-    not contain them.
+    `multipliers` of a solver, (M,), make this faster. `slopes` are needed if the form of the dual does not
+    contain how its rules depend on their levels.
     """
-    prices = np.ones(len(problem.rules))  # of loosening each statement by one
+    prices = np.ones(len(problem.rules))  # cost of loosening each statement by one
     for key, cost in (costs or {}).items():
         prices[problem.find(key)] = check_positive(cost, f"relaxation_costs[{str(key)!r}]")
     cells = list_small_cells(dual.form, evidence)
@@ -185,9 +182,9 @@ def examine(
 def _find_reach(
     analysis: _ConflictAnalysis, place: int, conflict: NDArray[np.int64], slopes: LevelSlopes
 ) -> tuple[float, float]:
-    """Return the level that a rule can reach while the others of the conflict hold, and its distance.
+    """Return the level that a rule can reach while the other rules are satisfied, and its distance.
 
-    They are in the unit of the ratio for a rule on a ratio that can reach any level.
+    For a rule on a ratio, both are in the unit of the ratio if some level can be reached.
     """
     dual, rule = analysis.dual, analysis.dual.form.rules[place].rule
     if rule.is_about_ratio:
@@ -201,7 +198,7 @@ def _find_reach(
 
 
 def list_small_cells(form: LinearForm, evidence: Evidence) -> dict[str, float]:
-    """Return conditions with too few rows, with their effective number of rows."""
+    """Return the conditions in rules that too few rows meet, with the effective number of these rows."""
     atoms = [atom for found in form.rules for atom in found.rule.atoms()]
     events = dict.fromkeys(atom.conditions for atom in atoms if atom.conditions)
     counts = {
@@ -214,13 +211,13 @@ def list_small_cells(form: LinearForm, evidence: Evidence) -> dict[str, float]:
 
 
 def _worst(rules: NDArray[np.int64], n_rules: int) -> MixtureProgram:
-    """Return the program of the least possible violation of the most violated of these rules."""
+    """Return the program that minimizes the largest violation among these rules."""
     one = sparse.csr_array(np.ones((len(rules), 1)))
     return MixtureProgram(rules, np.zeros(n_rules), np.ones(1), one, least_slack=-math.inf)
 
 
 def _relaxation(dual: Dual, prices: Floats) -> tuple[MixtureProgram, float]:
-    """Return the program of the cheapest slacks, one for each statement, and the unit of their cost."""
+    """Return the program of the cheapest relaxation, one slack per statement, and the unit of its cost."""
     which, scales = dual.form.places, dual.form.scales
     units = np.zeros(len(prices))
     np.maximum.at(units, which, scales)
@@ -234,10 +231,10 @@ def _relaxation(dual: Dual, prices: Floats) -> tuple[MixtureProgram, float]:
 def _find_slacks(
     dual: Dual, violations: Floats, slopes: LevelSlopes
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Return by how much to loosen each statement for these violations, (M,), and the levels that this makes.
+    """Return by how much to loosen each statement for these violations, (M,), and its level after that.
 
-    A statement on ratios is loosened by as much as lets all rules hold while the others are loosened. Levels
-    are given if they are in the unit of the slack.
+    A statement on ratios is loosened until all rules can be satisfied, given the slacks of the others. Levels
+    are returned only if they have the unit of the slack.
     """
     form, every = dual.form, np.arange(dual.n_rules)
     misses = violations * form.scales
@@ -262,7 +259,7 @@ def _find_slacks(
 
 
 def _find_level(statement: Statement) -> float | None:
-    """Return the level of a statement, or None if it has several or none."""
+    """Return the level of a statement, or None if it does not have exactly one."""
     try:
         level = statement.level
     except RuleError:
@@ -276,9 +273,9 @@ def _search_shift(
     slopes: LevelSlopes,
     holds: Callable[[_ConflictAnalysis], bool],
 ) -> tuple[float, Dual]:
-    """Return by how much the levels of these rules, all of them ratios, must be loosened.
+    """Return by how much to loosen the levels of these ratio rules until `holds`, and the dual after that.
 
-    It is infinity if that does not help.
+    The amount is infinity if loosening does not help.
     """
     stated = [dual.form.rules[j].rule for j in rules]
     ways = np.zeros(dual.n_rules)
@@ -303,15 +300,15 @@ def _settled(answer: MixtureBounds) -> bool:
 
 
 def _sign_known(answer: MixtureBounds) -> bool:
-    """Return whether it is certain that the rules conflict, or that they hold up to rounding errors."""
+    """Return whether a conflict is proved, or excluded up to rounding errors."""
     return answer.lower > ROUNDING or answer.upper <= ROUNDING
 
 
 class _ConflictAnalysis(ColumnGeneration):
-    """Questions about conflicts, each of which adds to the policies met."""
+    """Programs about conflicts of the rules of one dual, which share the policies generated so far."""
 
     def prove_conflict(self, rules: NDArray[np.int64], multipliers: Floats | None = None) -> Floats | None:
-        """Return multipliers, (M,), that prove that these rules conflict, or None if they do not."""
+        """Return multipliers, (M,), that prove that these rules conflict, or None if they do not conflict."""
         if not len(rules):
             return None
         if multipliers is not None and not multipliers[rules].any():
@@ -320,14 +317,14 @@ class _ConflictAnalysis(ColumnGeneration):
         return answer.multipliers if answer.lower > ROUNDING else None
 
     def choose_shorter(self, proof: Floats, other: Floats) -> Floats:
-        """Return the other multipliers, (M,), if they prove a conflict with fewer rules, else the proof."""
+        """Return `other`, (M,), if it proves a conflict of fewer rules than `proof`, else `proof`."""
         few = np.count_nonzero(other) < np.count_nonzero(proof)
         return other if few and other @ self.add_best_response(other) > ROUNDING * other.sum() else proof
 
     def reduce_conflict(self, proof: Floats) -> tuple[NDArray[np.int64], MixtureBounds]:
-        """Return a conflict of which every rule is needed, and its best proof.
+        """Return a minimal set of conflicting rules, and the best proof of their conflict.
 
-        Rules are dropped, the least important first, while the others still conflict.
+        Rules are dropped, starting with the smallest multiplier, as long as the others still conflict.
         """
         needed: set[int] = set()
         while len(needed) < np.count_nonzero(proof):
@@ -342,7 +339,7 @@ class _ConflictAnalysis(ColumnGeneration):
         return conflict, self.solve(_worst(conflict, len(proof)), _settled, proof)
 
     def min_violation(self, rule: int, conflict: NDArray[np.int64]) -> float:
-        """Return the least violation of one rule while the others of the conflict hold."""
+        """Return the least violation of one rule while the others of the conflict are satisfied."""
         others = conflict[conflict != rule]
         goal = np.eye(1, self.dual.n_rules, rule)[0]
         nothing = sparse.csr_array((len(others), 0))
@@ -353,23 +350,20 @@ class _ConflictAnalysis(ColumnGeneration):
 def find_conflict(
     correction: Correction, costs: Mapping[Any, float] | None = None
 ) -> InfeasibleRulesError | None:
-    """Return an error if no policy satisfies the rules as observed, or not even as predicted."""
+    """Return an error if no policy satisfies the rules for observed or for predicted rates, else None."""
     problem, evidence, dual = correction.facts.problem, correction.facts.evidence, correction.dual
-    if dual.source is None:  # the proof takes all rows at once
+    if dual.source is None:  # the proof needs all rows in memory
         slopes = _merge_slopes(correction)
         diagnosis = examine(_merge_rows(correction), problem, evidence, costs=costs, slopes=slopes)
         if not diagnosis.feasible:
-            few = "" if correction.facts.exact.all() else "; rules that few rows show count as predicted"
-            remark = f"These are the observed rates of the fitted rows{few}."
+            few = "" if correction.facts.exact.all() else "; rules about few rows use predicted rates"
+            remark = f"The numbers are observed rates of the fitted rows{few}."
             return InfeasibleRulesError(replace(diagnosis, observed=True, remark=remark))
     solution = correction.facts.run(dual, correction.facts.begin)
     if solution.status not in (Status.INFEASIBLE, Status.MAX_STEPS, Status.STALLED):
         return None
     diagnosis = diagnose_solution(problem, evidence, dual, solution, correction.tol, costs)
-    remark = (
-        "These are the rates that the probabilities predict, and no shift of them helps; as observed, a "
-        "somewhat smaller or larger change may do."
-    )
+    remark = "The numbers are predicted rates. For observed rates, a smaller or larger change may be needed."
     return None if diagnosis is None else InfeasibleRulesError(replace(diagnosis, remark=remark))
 
 
@@ -381,9 +375,9 @@ def diagnose_solution(
     tol: float,
     costs: Mapping[Any, float] | None = None,
 ) -> Diagnosis | None:
-    """Diagnose the rules of a solution that may prove a conflict; return None if there is none.
+    """Diagnose the rules if a solution may prove that they conflict; return None if they do not conflict.
 
-    The diagnosis decides: a conflict that is no larger than rounding errors does not count.
+    A conflict that is not larger than rounding errors does not count.
     """
     missed = -float(dual.value_and_gradient(solution.multipliers)[1].min(initial=0.0)) > tol
     if not (missed or solution.status is Status.INFEASIBLE):
@@ -393,10 +387,10 @@ def diagnose_solution(
 
 
 def _merge_rows(correction: Correction) -> Dual:
-    """Return the dual of the observed rules, for a proof that no policy satisfies them.
+    """Return the dual of the observed rules, with which a conflict of these rules can be proved.
 
-    Rows with equal features are decided alike, so they become one row with the mean of what was observed.
-    """
+    Rows with equal features always get the same decision, so they are merged into one row with the mean of
+    their observed features."""
     dual, exact = correction.dual, correction.facts.exact & correction.facts.affected
     features = np.concatenate([block.features for block in dual.blocks], axis=1)
     observed = np.concatenate([block.observed for block in dual.blocks if block.observed is not None], axis=1)
@@ -415,7 +409,7 @@ def _merge_rows(correction: Correction) -> Dual:
 
 
 def _merge_slopes(correction: Correction) -> LevelSlopes:
-    """Return how the rules on merged rows change with the levels of their ratios."""
+    """Return how the rules on merged rows depend on the levels of their ratios."""
     exact, form, seen = (
         correction.facts.exact & correction.facts.affected,
         correction.dual.form,
@@ -429,7 +423,7 @@ def _merge_slopes(correction: Correction) -> LevelSlopes:
 def _join(
     predicted: sparse.csr_array, observed: sparse.csr_array, exact: NDArray[np.bool_]
 ) -> sparse.csr_array:
-    """Return couplings with observed features for exact rules, and with predicted features for others."""
+    """Return couplings that use observed features for exact rules and predicted features for the others."""
     parts = [scale_rows(predicted, (~exact).astype(float)), scale_rows(observed, exact.astype(float))]
     return sparse.csr_array(sparse.hstack(parts, format="csr"))
 
@@ -439,8 +433,8 @@ def _make_card(diagnosis: Diagnosis) -> Card:
     few_rows = [[cell, f"{count:.3g}"] for cell, count in diagnosis.small_cells.items()]
     small = Table(("too few rows to judge", "rows"), few_rows, numbers=(1,)) if few_rows else None
     if diagnosis.feasible:
-        room = f", with room of {diagnosis.slack:.3g}" if 0 < diagnosis.slack < math.inf else ""
-        return Card(status(f"the rules can hold together on these rows{room}", "good"), [small])
+        room = f", with a slack of {diagnosis.slack:.3g}" if 0 < diagnosis.slack < math.inf else ""
+        return Card(status(f"the rules can be satisfied together on these rows{room}", "good"), [small])
     violation = f"{diagnosis.least_violation:.3g} or more"
     most = max(diagnosis.violations.values(), default=0.0)
     conflict = [
@@ -450,10 +444,10 @@ def _make_card(diagnosis: Diagnosis) -> Card:
     ]
     changes = [[code(rule), f"{amount:.4g}"] for rule, amount in diagnosis.relaxation.items()]
     return Card(
-        status(f"the rules conflict: any policy misses one of these by {violation}", "bad"),
+        status(f"the rules conflict: any policy violates one of these by {violation}", "bad"),
         [
-            Table(("conflicting rule", "can reach", "off by", ""), conflict, numbers=(1, 2)),
-            Table(("the smallest change that lets all rules hold", "loosen by"), changes, numbers=(1,)),
+            Table(("conflicting rule", "can reach", "violated by", ""), conflict, numbers=(1, 2)),
+            Table(("the smallest change that resolves the conflict", "loosen by"), changes, numbers=(1,)),
             small,
         ],
         remarks=[diagnosis.remark] if diagnosis.remark else [],

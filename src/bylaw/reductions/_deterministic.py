@@ -1,14 +1,14 @@
-"""Deterministic decisions: multipliers for which the rules hold on the likeliest action of each row.
+"""Deterministic decisions: multipliers for which the likeliest actions of the rows satisfy the rules.
 
-At the optimum of the exact program, only as many rows as there are rules are decided at random. So a
-deterministic policy comes as near to a rule as one row allows, unless many rows have the same scores: these
-change their decision together. Bounds are shifted, by the violations of deterministic decisions of a sharp
-policy, until deterministic rates satisfy the rules; the remaining violations are met by raising the prices of
-the violated rules, one by one. If rows with the same scores make that expensive, other prices are searched
-(`PriceSearch`).
+An exactly optimal policy decides at most as many rows at random as there are rules. A deterministic policy
+can therefore satisfy each rule up to about one row, unless many rows have the same scores and change their
+decision together. Three steps search for it. First, a sequence of sharper policies is solved with bounds that
+are shifted by the violations of their deterministic decisions. Second, the price of the most violated rule
+is raised until that rule is satisfied. Third, if equal scores make the result expensive, other prices are
+tried (`PriceSearch`).
 
-A deterministic policy is a policy whose beta is so large that its softmax is zero or one, so that the same
-code evaluates both. If scores are equal, the first action is taken: the others cost slightly more.
+A deterministic policy has a beta so large that its softmax is zero or one, so the same code evaluates both
+kinds of policies. Among equal scores, the first action is taken, because later ones cost slightly more.
 """
 
 from __future__ import annotations
@@ -21,54 +21,50 @@ from functools import cached_property
 
 import numpy as np
 
-from bylaw._base.runtime import find_stack_level
-from bylaw._base.typing import Floats
+from bylaw._base import Floats, find_stack_level
 from bylaw.errors import GuaranteeWarning
-from bylaw.language.problem import Problem
-from bylaw.policy.policy import Policy
-from bylaw.program.blocks import make_block
-from bylaw.program.dual import Dual, Tally
-from bylaw.program.linear_form import Feature
-from bylaw.program.solution import HardDecisions, Solution, Status
+from bylaw.language import Problem
+from bylaw.policy import Policy
+from bylaw.program import Dual, Feature, HardDecisions, Solution, Status, Tally, make_block
 from bylaw.reductions._observe import CorrectedSolution, Correction, Restate, as_stated
 from bylaw.reductions._policies import add_hard, make_guarantee, make_policy
-from bylaw.rows.evidence import Evidence
-from bylaw.solvers.full_batch import BETA_GROWTH, FullBatch
+from bylaw.rows import Evidence
+from bylaw.solvers import BETA_GROWTH, FullBatch
 
-CONSTANT = Feature(None, ())  # whose weights break ties
-TIE = 1e-9  # in units of the loss: the cost of each action above that of the one before
-PRICED = 1e-9  # in units of the loss: a smaller multiplier counts as zero
-Excess = Callable[[Dual, Tally], Floats]  # (M,): what must be <= 0, of a policy whose rows were tallied
+CONSTANT = Feature(None, ())  # the feature that is one on every row; its weights break ties
+TIE = 1e-9  # extra cost of each action over the one before it, in units of the loss
+PRICED = 1e-9  # a smaller multiplier, in units of the loss, counts as zero
+Excess = Callable[[Dual, Tally], Floats]  # computes from a pass how far rates are beyond their bounds, (M,)
 
 
 @dataclass(frozen=True)
 class RulesAt:
-    """The excess of the rules and the cost of a policy, randomized or deterministic."""
+    """The excess of each rule and the cost, for a randomized or deterministic policy."""
 
     dual: Dual  # with the beta of the policy
     multipliers: Floats
     total: Tally
-    excess: Floats  # (M,), in units of the dual
+    excess: Floats  # (M,): how far each rate is beyond its bound, in units of the dual
     tol: float
 
     @property
     def cost(self) -> float:
-        """The predicted cost."""
+        """The predicted cost of the policy."""
         form = self.dual.form
         return float((form.base * self.total.moments).sum()) / self.total.mass + form.base_constant
 
     @property
     def holds(self) -> bool:
-        """Whether all rules hold."""
+        """Whether all rules are satisfied."""
         return bool((self.excess <= self.tol).all())
 
     @property
     def rank(self) -> tuple[float, float]:
-        """The largest violation, and then the cost; lower is better."""
+        """The largest violation and then the cost, for comparisons; lower is better."""
         return float(np.maximum(self.excess - self.tol, 0.0).max(initial=0.0)), self.cost
 
     def solution(self, randomized: Solution) -> Solution:
-        """Return the solution of a randomized policy with these multipliers and violations."""
+        """Return a copy of the randomized solution with these multipliers and violations."""
         missed = float(np.linalg.norm(np.maximum(self.excess, 0.0)))
         value, _ = self.dual.first_order(self.total, self.multipliers)
         status = randomized.status if self.holds else Status.MISSED
@@ -78,7 +74,7 @@ class RulesAt:
 
 
 def predict_excess(dual: Dual, total: Tally) -> Floats:
-    """Return the excess of predicted rates, (M,)."""
+    """Return by how much each predicted rate exceeds the bound of its rule, (M,)."""
     return dual.form.operator @ (total.moments.ravel() / total.mass) - dual.form.bounds
 
 
@@ -91,9 +87,9 @@ class Hardening:
     tol: float
 
     def find(self, multipliers: Floats, shift: Floats | None = None) -> RulesAt:
-        """Return the cheapest policy found that satisfies the rules, or the one that violates them least.
+        """Return the cheapest deterministic policy that satisfies the rules, or the least violating one.
 
-        `shift` (M,) is by how much tighter than stated the rules of the randomized policy are.
+        `shift`, (M,), states by how much the bounds of the randomized policy were tightened.
         """
         best = self._evaluate(multipliers)
         if not self.dual.n_rules:
@@ -109,11 +105,10 @@ class Hardening:
         return best
 
     def _is_expensive(self, best: RulesAt, multipliers: Floats) -> bool:
-        """Return whether many rows seem to have the same scores.
+        """Return whether the deterministic policy costs so much that many rows seem to have equal scores.
 
-        Otherwise deterministic decisions cost at most about half of the rows that the randomized policy
-        decides at random, one for each rule that binds.
-        """
+        Without equal scores, the extra cost is at most about half of the rows that the randomized policy
+        decides at random, and there is one such row for each binding rule."""
         if (best.excess > self.resolution + self.tol).any():
             return True
         few = (int((multipliers > PRICED * self.dual.loss_unit).sum()) + 1) / 2
@@ -122,7 +117,7 @@ class Hardening:
 
     @cached_property
     def hard(self) -> Dual:
-        """The dual of deterministic decisions; of equal actions, the first is the cheapest."""
+        """The dual of deterministic decisions, in which the first of equal actions is the cheapest."""
         dual, form = self.dual, self.dual.form
         base = form.base.copy()
         base[form.feature_map.features.index(CONSTANT)] += (
@@ -132,19 +127,19 @@ class Hardening:
 
     @cached_property
     def resolution(self) -> Floats:
-        """How far one row moves each rule, (M,), in units of the dual."""
+        """The largest change of each rule by the decision of one row, (M,), in units of the dual."""
         return measure_resolution(self.dual)
 
     def _evaluate(self, multipliers: Floats) -> RulesAt:
         return self.tally(self.hard, multipliers)
 
     def tally(self, dual: Dual, multipliers: Floats) -> RulesAt:
-        """Return the rules and the cost at some multipliers of a dual."""
+        """Return the rules and the cost of the policy with these multipliers."""
         total = dual.tally(multipliers)
         return RulesAt(dual, multipliers, total, self.measure(dual, total), self.tol)
 
     def _shift_bounds(self, multipliers: Floats, shift: Floats) -> RulesAt:
-        """Solve sharper and sharper policies with bounds that are shifted by deterministic violations."""
+        """Solve sharper and sharper policies with bounds shifted by the violations of deterministic ones."""
         dual, found = self.dual, list[RulesAt]()
         unit, bounds = dual.loss_unit, dual.form.bounds
         # About eight rows are left undecided by the sharpest policy.
@@ -168,7 +163,7 @@ class Hardening:
         return min(found, key=lambda one: one.rank, default=self._evaluate(multipliers))
 
     def _raise_prices(self, best: RulesAt) -> RulesAt:
-        """Raise the price of the most violated rule until it holds, and repeat."""
+        """Raise the price of the most violated rule until the rule is satisfied, and repeat."""
         for _ in range(2 * self.dual.n_rules):
             rule = int(best.excess.argmax())
             if best.excess[rule] <= self.tol:
@@ -180,7 +175,7 @@ class Hardening:
         return best
 
     def _raise_price(self, best: RulesAt, rule: int) -> RulesAt | None:
-        """Double the increase of a price until its rule holds, then bisect."""
+        """Double the increase of a price until its rule is satisfied, then bisect the increase."""
         low, high, found = 0.0, math.inf, None
         step = 1e-3 * self.dual.loss_unit / self.dual.n_rows
         for _ in range(40):
@@ -199,24 +194,24 @@ class Hardening:
 
 @dataclass
 class PriceSearch:
-    """A search for prices where rows with the same scores make rates jump, so that no derivative helps.
+    """A random search for prices, for rows with equal scores, where rates jump and derivatives do not help.
 
-    Each price is scaled, and lowered to the least at which the rules hold. Then all are moved at random, by
-    smaller and smaller steps from the best prices and from others. The same problem is always searched in the
-    same way.
+    Each price is scaled, and lowered to the least value at which the rules are satisfied. Then all prices are
+    moved at random, in smaller and smaller steps around the best prices and around other ones. The random
+    numbers are always the same.
     """
 
     evaluate: Callable[[Floats], RulesAt]
     best: RulesAt
     least: float  # a smaller price counts as zero
     n_rows: int
-    left: int = field(init=False)  # trials
+    left: int = field(init=False)  # number of remaining trials
 
     def __post_init__(self) -> None:
         self.left = min(max(2**24 // self.n_rows, 50), 1000)
 
     def run(self, around: Floats) -> RulesAt:
-        """Return the best policy near the best prices so far and near others, (M,)."""
+        """Return the best policy near the best prices so far and near the prices `around`, (M,)."""
         half = self.left - self.left // 2
         # Scale one price after the other, the highest first, as long as half of the trials are left.
         for rule in np.argsort(-self.best.multipliers, kind="stable").tolist():
@@ -238,7 +233,7 @@ class PriceSearch:
         return trial
 
     def _scale_price(self, rule: int, multipliers: Floats) -> None:
-        """Try nine factors of a price, then bisect between the least at which the rules hold and the next."""
+        """Try nine factors of a price, then bisect below the least one at which the rules are satisfied."""
 
         def holds(factor: float) -> bool:
             scaled = multipliers.copy()
@@ -255,7 +250,7 @@ class PriceSearch:
             low, high = (low, middle) if holds(middle) else (middle, high)
 
     def _move(self, center: Floats, size: float, rng: np.random.Generator) -> Floats:
-        """Return prices of which few or many are moved at random; those of zero rarely."""
+        """Return prices of which a random subset is moved at random; prices of zero are moved rarely."""
         n_rules, highest = len(center), max(float(center.max()), self.least)
         share = rng.choice((0.15, 0.4, 0.8))
         moved = rng.random(n_rules) < np.where(center > self.least, share, min(share, 2.0 / n_rules))
@@ -264,7 +259,7 @@ class PriceSearch:
 
 
 def measure_resolution(dual: Dual) -> Floats:
-    """Return how far one row can move each rule, (M,), in units of the dual."""
+    """Return the largest change of each rule by the decision of one row, (M,), in units of the dual."""
     largest = np.max([np.abs(block.features).max(axis=1) for block in dual.blocks], axis=0)  # (F,)
     moved = abs(dual.form.couplings).multiply(np.repeat(largest, dual.form.base.shape[1]))
     return moved.max(axis=1).toarray().ravel() / dual.n_rows
@@ -273,8 +268,8 @@ def measure_resolution(dual: Dual) -> Floats:
 def warn_of_ties(solved: RulesAt, randomized: RulesAt, evidence: Evidence) -> None:
     """Warn if deterministic decisions violate a rule.
 
-    The warning states by how much and, if it is more than one row, which rows the randomized policy decides
-    at random.
+    The warning states the size of the violation and, if it exceeds the effect of one row, how many rows the
+    randomized policy decides at random.
     """
     form, resolution = solved.dual.form, measure_resolution(solved.dual)
     one_row, excess = resolution * form.scales, solved.excess * form.scales
@@ -301,7 +296,10 @@ def warn_of_ties(solved: RulesAt, randomized: RulesAt, evidence: Evidence) -> No
 
 
 def _find_ties(randomized: RulesAt, evidence: Evidence) -> tuple[int, int, str]:
-    """Return how many rows are decided at random, the most that share features, and their probabilities."""
+    """Return the number of rows decided at random, the size of their largest tie, and its probabilities.
+
+    A tie is a set of rows with equal features.
+    """
     dual, form = randomized.dual, randomized.dual.form
     features = make_block(form, form.feature_map.admit(evidence)).features
     chances = dual.beta * (form.score_matrix(randomized.multipliers).T @ features)
@@ -316,7 +314,7 @@ def _find_ties(randomized: RulesAt, evidence: Evidence) -> tuple[int, int, str]:
 
 
 def describe_hard(found: RulesAt, randomized: RulesAt) -> HardDecisions:
-    """Return what deterministic decisions cost, beside a randomized policy."""
+    """Return the costs of deterministic and of randomized decisions."""
     mapping = float(np.linalg.norm(np.maximum(randomized.excess, 0.0)))
     solution = Solution(randomized.multipliers, Status.CONVERGED, mapping, 0.0, 0)
     excess = make_guarantee(randomized.dual, solution).excess_cost
@@ -326,7 +324,7 @@ def describe_hard(found: RulesAt, randomized: RulesAt) -> HardDecisions:
 def make_hard_policy(
     problem: Problem, evidence: Evidence, dual: Dual, solution: Solution, tol: float
 ) -> Policy:
-    """Make the deterministic policy of a randomized solution for predicted rates, and warn of violations."""
+    """Return the deterministic policy near a solution for predicted rates; warn of violations."""
     hardening = Hardening(dual, predict_excess, tol)
     randomized = hardening.tally(dual, solution.multipliers)
     found = hardening.find(solution.multipliers)
@@ -338,7 +336,7 @@ def make_hard_policy(
 def harden(
     correction: Correction, solved: CorrectedSolution, restate: Restate = as_stated
 ) -> CorrectedSolution:
-    """Return the deterministic solution of a randomized one for observed rates, and warn of violations."""
+    """Return the deterministic solution near a solution for observed rates; warn of violations."""
     rates, target = correction.rates, solved.target
     hardening = Hardening(solved.dual, lambda dual, total: target(rates.measure(dual, total)), correction.tol)
     randomized = hardening.tally(solved.dual, solved.solution.multipliers)

@@ -1,7 +1,8 @@
-"""How a problem on some rows becomes a policy: by a list of reductions.
+"""The list of reductions by which a problem on some rows becomes a policy.
 
-A reduction states to which tasks it applies. It asks the reductions after it for the policies of simpler
-tasks, and returns one of its own task. The last one solves a linear problem for predicted rates.
+Each reduction declares to which tasks it applies. It passes a simpler task on to the reductions after it, and
+turns the resulting policy into a policy of its own task. The last reduction solves a linear problem for
+predicted rates.
 """
 
 from __future__ import annotations
@@ -13,18 +14,24 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from bylaw._base.typing import Floats
-from bylaw.calibration.calibration import Calibrate, Calibration
-from bylaw.engines.databases import SurveyedTable
-from bylaw.engines.scan import SurveyedRows
+from bylaw._base import Floats
+from bylaw.calibration import Calibrate, Calibration
+from bylaw.engines import SurveyedRows, SurveyedTable
 from bylaw.errors import InfeasibleRulesError, OptionError, Remedy, UncertifiedError
-from bylaw.language.expressions import LABEL, Objective
-from bylaw.language.problem import Problem
-from bylaw.policy.policy import Policy
-from bylaw.program.blocks import make_blocks
-from bylaw.program.dual import Dual, UnseenRows, measure_excesses
-from bylaw.program.linear_form import LinearForm, check_options_cost, compile_problem
-from bylaw.program.solution import Solution, Status
+from bylaw.language import LABEL, Objective, Problem
+from bylaw.policy import Policy
+from bylaw.program import (
+    Callback,
+    Dual,
+    LinearForm,
+    Solution,
+    Status,
+    UnseenRows,
+    check_options_cost,
+    compile_problem,
+    make_blocks,
+    measure_excesses,
+)
 from bylaw.reductions._certify import certify
 from bylaw.reductions._conflicts import (
     Diagnosis,
@@ -47,16 +54,13 @@ from bylaw.reductions._policies import (
 )
 from bylaw.reductions._warnings import warn_of_alike_actions, warn_of_small_chance, warn_of_violations
 from bylaw.reductions._worst_group import GroupSearch, add_groups
-from bylaw.rows.evidence import Evidence
-from bylaw.rows.outcomes import ObservedRows, observe
-from bylaw.solvers import Callback, Solver, resolve_beta
-from bylaw.solvers.full_batch import FullBatch, take_newton_step
-from bylaw.solvers.screening import ScreenedRows, screen_rows
+from bylaw.rows import Evidence, ObservedRows, observe
+from bylaw.solvers import FullBatch, ScreenedRows, Solver, resolve_beta, screen_rows, take_newton_step
 
 
 @dataclass(frozen=True)
 class Task:
-    """A problem to fit and, once it is compiled, its dual and multipliers to begin with, if there are any."""
+    """A problem to fit and, after compilation, its dual and the multipliers to start from (if any)."""
 
     problem: Problem
     dual: Dual | None = None
@@ -70,19 +74,19 @@ class Task:
 
 
 class Reduction(Protocol):
-    """A way to fit some tasks by fitting simpler ones."""
+    """A way to fit some tasks by fitting simpler tasks."""
 
     def applies(self, task: Task, fitter: Fitter) -> bool:
-        """Return whether this reduction is needed."""
+        """Return whether the task needs this reduction."""
         ...
 
     def fit(self, task: Task, fitter: Fitter, rest: Callable[[Task], Policy]) -> Policy:
-        """Return the policy of a task. `rest` fits a task by the reductions after this one."""
+        """Return the policy of a task. `rest` fits a simpler task by the reductions after this one."""
         ...
 
 
 class Calibrated:
-    """Probabilities that were calibrated: the map becomes a part of the policy."""
+    """The reduction of calibrated probabilities: it adds the calibration map to the policy."""
 
     def applies(self, task: Task, fitter: Fitter) -> bool:
         return fitter.calibration is not None
@@ -92,7 +96,7 @@ class Calibrated:
 
 
 class Linearized:
-    """An objective or rules that are not linear: a linear problem around its solution."""
+    """The reduction of nonlinear objectives and rules to a linear problem around their solution."""
 
     def applies(self, task: Task, fitter: Fitter) -> bool:
         return not task.problem.is_linear
@@ -103,9 +107,9 @@ class Linearized:
 
 
 class WorstGroup:
-    """The rate of the worst group as the objective.
+    """The reduction of the rate of the worst group to a linear objective.
 
-    There are weights of groups for which a linear objective has the same optimum.
+    For some weights of the groups, the weighted mean of their rates has the same optimum.
     """
 
     def applies(self, task: Task, fitter: Fitter) -> bool:
@@ -120,7 +124,7 @@ class WorstGroup:
 
 
 class Compiled:
-    """A linear problem: its dual on the rows."""
+    """The compilation of a linear problem to its dual on the rows."""
 
     def applies(self, task: Task, fitter: Fitter) -> bool:
         return task.dual is None
@@ -130,7 +134,7 @@ class Compiled:
 
 
 class Certified:
-    """Rules that hold with high probability: the least cautious policy that held-out rows certify."""
+    """The reduction for rules that hold with high probability: policies are tested on held-out rows."""
 
     def applies(self, task: Task, fitter: Fitter) -> bool:
         return fitter.certifying is not None
@@ -146,7 +150,7 @@ class Certified:
 
 
 class Observed:
-    """Rules on labels or groups that were observed, or with margins."""
+    """The reduction for rules on observed labels or groups, or with margins."""
 
     def applies(self, task: Task, fitter: Fitter) -> bool:
         return bool(task.compiled.n_rules) and (fitter.observed is not None or bool(fitter.margin))
@@ -164,7 +168,7 @@ class Observed:
 
 
 class Deterministic:
-    """Decisions that are not drawn at random, for predicted rates."""
+    """The reduction for deterministic decisions that satisfy rules on predicted rates."""
 
     def applies(self, task: Task, fitter: Fitter) -> bool:
         return fitter.deterministic
@@ -175,7 +179,7 @@ class Deterministic:
 
 
 class Predicted:
-    """A linear problem with rules on predicted rates: what is left in the end."""
+    """The last reduction: a solver fits a linear problem with rules on predicted rates."""
 
     def applies(self, task: Task, fitter: Fitter) -> bool:
         return True
@@ -198,7 +202,7 @@ REDUCTIONS: tuple[Reduction, ...] = (
 
 @dataclass(frozen=True)
 class Fitter:
-    """Rows, and the options with which problems on these rows become policies."""
+    """Rows and options with which problems on these rows are fitted."""
 
     evidence: Evidence
     surveyed: SurveyedRows | SurveyedTable | None
@@ -216,7 +220,7 @@ class Fitter:
     callback: Callback | None
 
     def fit(self, problem: Problem) -> Policy:
-        """Return the policy of least cost; raise if the rules conflict."""
+        """Return the policy of least cost that satisfies the rules; raise if the rules conflict."""
         if self.surveyed is not None:
             _refuse_scanned_rows(problem)
         policy = self._reduce(Task(problem), REDUCTIONS)
@@ -226,17 +230,17 @@ class Fitter:
         return policy
 
     def _reduce(self, task: Task, reductions: Sequence[Reduction]) -> Policy:
-        """Fit a task by the first of these reductions that applies, and those after it."""
+        """Fit a task by the first of these reductions that applies to it and the ones after it."""
         place = next(i for i, reduction in enumerate(reductions) if reduction.applies(task, self))
         return reductions[place].fit(task, self, partial(self._reduce, reductions=reductions[place + 1 :]))
 
     @property
     def outcome(self) -> ObservedRows:
-        """The observed columns of the rows, if there are any."""
+        """The observed labels and groups of the rows, which may be empty."""
         return observe(self.evidence.without_observed()) if self.observed is None else self.observed
 
     def describe_options(self) -> dict[str, Any]:
-        """Return what a later report must know of how policies were chosen; it is saved with them."""
+        """Return the options that reports need; they are saved with the policy."""
         names = frozenset[str]() if self.observed is None else self.observed.observed
         margin = self.margin if self.margin == "auto" else float(self.margin)
         return {
@@ -255,30 +259,29 @@ class Fitter:
         ----------
         problem : Problem
         sharpness : float
-            by which an automatic beta is multiplied.
+            A factor of an automatic beta.
         stated : rate, optional
-            the objective as stated, for messages; by default that of the problem.
+            The objective to name in messages; by default that of the problem.
 
         Returns
         -------
-        Dual, and multipliers to begin with or None
+        The dual, and multipliers to start from or None.
         """
         form = compile_problem(problem, self.evidence, features=(CONSTANT,) if self.deterministic else ())
         check_options_cost(stated or problem.minimize, form, self.evidence)
         dual, near = make_dual(form, self.evidence, self.surveyed, self.beta)
         if self.certifying and not dual.n_rules:
             raise OptionError(
-                "a guarantee must be about at least one rule, got none; add rules, or "
-                "leave out "
+                "a problem with guarantee= must have at least one rule, got none; add rules, or leave out "
                 "guarantee and held_out"
             )
         beta = resolve_beta(self.beta, dual.n_rows, lambda: sharpness * self.solver.auto_beta(dual))
         return dual.with_beta(beta), near
 
     def diagnose(self, problem: Problem, costs: Mapping[Any, float] | None = None) -> Diagnosis:
-        """Return whether the rules of a problem with a linear objective can hold as observed.
+        """Return whether observed rates can satisfy the rules of a problem with a linear objective.
 
-        Where that is not known, return by how much the policy that `fit` would return violates them.
+        If neither is proved, the diagnosis states by how much the policy of `fit` would violate the rules.
         """
         dual, _ = self.make_dual(problem)
         correction = self.correct(problem, dual) if dual.n_rules else None
@@ -299,7 +302,7 @@ class Fitter:
     def correct(self, problem: Problem, dual: Dual, spared: int = 0) -> Correction:
         """Return the problem as one on observed rates.
 
-        The last `spared` rules compare groups for the objective.
+        The last `spared` rules compare groups for the objective, and get no margin.
         """
         return Correction.prepare(
             problem,
@@ -317,21 +320,20 @@ class Fitter:
     def finish(
         self, correction: Correction, found: CorrectedSolution, restate: Restate = as_stated
     ) -> CorrectedSolution:
-        """Return a solution in terms of the stated rules, with deterministic decisions if they are wanted."""
+        """Return a solution in terms of the stated rules, with deterministic decisions if required."""
         return harden(correction, found, restate) if self.deterministic else restate(found)
 
     def run(self, dual: Dual, begin: Floats | None = None, tol: float | None = None) -> Solution:
-        """Solve a dual."""
+        """Apply the solver to a dual, starting from the multipliers `begin`."""
         precision = self.tol if tol is None else tol
         return self.solver(dual, tol=precision, start=begin, rng=self.rng, callback=self.callback)
 
 
 def solve_predicted(task: Task, fitter: Fitter) -> Solution:
-    """Solve a compiled problem for predicted rates, and raise if the rules conflict.
+    """Solve a compiled problem for predicted rates; raise if the rules conflict.
 
-    Warn if the solution is not precise enough. Rates are measured again unless the solver is `FullBatch`,
-    which reports them.
-    """
+    Warn if the solution violates rules by more than the tolerance. The rates of the solution are measured
+    again unless the solver is `FullBatch`, which reports them itself."""
     dual, tol = task.compiled, fitter.tol
     solution = _sharpen(dual, fitter.run(dual, task.begin), fitter)
     if solution.status in (Status.INFEASIBLE, Status.MAX_STEPS, Status.STALLED):
@@ -348,7 +350,10 @@ def solve_predicted(task: Task, fitter: Fitter) -> Solution:
 
 
 def _sharpen(dual: Dual, solution: Solution, fitter: Fitter) -> Solution:
-    """Solve more precisely, so that quotients hold to the tolerance, not only their multiplied form."""
+    """Solve with a smaller tolerance if the denominators of ratio rules are small.
+
+    The solver sees a ratio rule multiplied by its denominator; the ratio itself must be within the tolerance.
+    """
     wholes = find_wholes(dual, solution)
     least = float(wholes[wholes > RAREST].min(initial=1.0))
     if least >= 1 or solution.status is not Status.CONVERGED:
@@ -364,7 +369,7 @@ def _raise_conflict(correction: Correction, found: CorrectedSolution) -> None:
 
 
 def _refuse_scanned_rows(problem: Problem) -> None:
-    """Raise if a problem takes many passes over rows that are not in memory."""
+    """Raise if a problem needs many passes over rows that are not in memory."""
     if problem.of_worst_group or not problem.is_linear:
         linear = problem.minimize.is_linear and not problem.of_worst_group
         rule = next(filter(compares_quotients, problem.rules), None)
@@ -378,10 +383,10 @@ def _refuse_scanned_rows(problem: Problem) -> None:
 def make_dual(
     form: LinearForm, evidence: Evidence, surveyed: SurveyedRows | SurveyedTable | None, beta: float | str
 ) -> tuple[Dual, Floats | None]:
-    """Return the dual of a compiled problem, and multipliers to begin with or None.
+    """Return the dual of a compiled problem, and multipliers to start from or None.
 
-    Out-of-memory rows are read once: for the constants of the dual and, around the optimum of a sample, for
-    the rows near a decision boundary (files) or for a first Newton step (databases).
+    Out-of-memory rows are read once. That pass computes the constants of the dual. Around the optimum of a
+    sample, it also keeps the rows near a decision boundary (files) or takes a first Newton step (databases).
     """
     if surveyed is None:
         return Dual(form, make_blocks(form, evidence), beta=1.0), None
@@ -400,7 +405,10 @@ def make_dual(
 
 
 def _solve_sample(sample: Dual, n_rows: int, beta: float | str) -> tuple[Dual, Solution]:
-    """Return a sample of so many rows with a beta that is no larger than theirs, and its optimum."""
+    """Solve a sample of `n_rows` rows; return its dual and its optimum.
+
+    Beta is slightly smaller than that of all rows.
+    """
     solver = FullBatch()
     sample = sample.with_beta(resolve_beta(beta, n_rows, lambda: solver.auto_beta(sample)) * 0.98)
     return sample, solver(sample, tol=1e-4)
@@ -409,7 +417,7 @@ def _solve_sample(sample: Dual, n_rows: int, beta: float | str) -> tuple[Dual, S
 def _approach_unseen(dual: Dual, source: UnseenRows, beta: float | str) -> Floats | None:
     """Measure the constants of rows in a database, and take a Newton step from the optimum of a sample.
 
-    Return the multipliers after this step, or None if there is no such optimum.
+    Return the multipliers after this step, or None if the sample has no optimum.
     """
     near = None
     if dual.n_rules:

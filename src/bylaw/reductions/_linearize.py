@@ -1,8 +1,9 @@
-"""Problems that are not linear, solved as linear ones around their solutions.
+"""Problems that are not linear, solved as linear problems around their solutions.
 
-Predictive parity compares quotients. With a level c for each label it is linear: precisions of groups within
-the tolerance of c and, where they are compared with the precision of all rows, that one at c. The prices of
-the rules are the derivative of the least cost in the level, by which the best level is searched for.
+Predictive parity compares ratios. With one level c for each label it becomes linear: the precision of each
+group is within the tolerance of c and, if groups are compared with all rows, the overall precision equals c.
+The prices of these rules give the derivative of the least cost with respect to c, with which the best c is
+searched for.
 """
 
 from __future__ import annotations
@@ -17,18 +18,22 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import minimize
 
-from bylaw._base.runtime import find_stack_level
-from bylaw._base.typing import Floats, Value
+from bylaw._base import Floats, Value, find_stack_level
 from bylaw.errors import ConvergenceWarning
-from bylaw.language.expressions import Rate, Ratio, Rule
-from bylaw.language.families import Family, FamilyAtLevels, hold_within
-from bylaw.language.parser import Statement
-from bylaw.language.problem import ExpandedRule, Problem
-from bylaw.language.rates import precision
-from bylaw.policy.policy import Policy, compute_probabilities
-from bylaw.program.linear_form import measure_wholes
-from bylaw.program.row_rates import measure_rate
-from bylaw.program.solution import FittedRate, RulePrice
+from bylaw.language import (
+    ExpandedRule,
+    Family,
+    FamilyAtLevels,
+    Problem,
+    Rate,
+    Ratio,
+    Rule,
+    Statement,
+    hold_within,
+    precision,
+)
+from bylaw.policy import Policy, compute_probabilities
+from bylaw.program import FittedRate, RulePrice, measure_rate, measure_wholes
 from bylaw.reductions._objectives import (
     ROUGHLY,
     SETTLED,
@@ -39,26 +44,25 @@ from bylaw.reductions._objectives import (
     find_ratio_or_rate,
     minimize_objective,
 )
-from bylaw.rows.evidence import Evidence, RowData
+from bylaw.rows import Evidence, RowData
 
-_STEPS = 30  # of the search for levels
+_STEPS = 30  # iterations of the descent to the best levels
 _GRID = np.linspace(-0.5, 0.5, 25)  # first steps from a level
 _NEAR = np.linspace(-0.04, 0.04, 5)  # steps from the level of a similar problem
-_SCALES = (1.0, 0.1, 0.01)  # sizes of these steps, one after the other
-_SCANNED_ROWS = 20_000  # rows on which these steps are tried: more take longer and tell the same
+_SCALES = (1.0, 0.1, 0.01)  # factors of these steps, one after the other
+_SCANNED_ROWS = 20_000  # rows on which these steps are tried; more rows take longer for the same result
 _FARTHEST = 1e6  # the cost, in units of the loss, of levels at which rules conflict
-_REPEATS = 4  # of solutions as observed, around the last one
-_MISSED = 1e-4  # a difference of quotients beyond its bound by more is missed
+_REPEATS = 4  # largest number of fits around the last policy, for observed rates
+_MISSED = 1e-4  # a difference of ratios that exceeds its bound by more counts as violated
 
 
 def solve_linearized(
     problem: Problem, warm: WarmSolver, solve: Callable[[Problem], Policy], observed: RowData | None
 ) -> Policy:
-    """Return the policy of a linear problem around the solution of a problem that is not linear.
+    """Return the policy of a nonlinear problem, fitted as a linear problem around its solution.
 
-    `solve` makes the policy, and may hold its rules as observed. Then differences of quotients are judged on
-    these rows, otherwise as predicted.
-    """
+    `solve` fits a linear problem, for observed rates if the rows have observed labels or groups. Differences
+    of ratios are then checked on `observed`, otherwise on predicted rates."""
     if any(map(compares_quotients, problem.rules)):
         found = _LevelSearch(problem, warm).search()
     else:
@@ -83,9 +87,9 @@ def solve_linearized(
 
 
 def _drop_idle(found: Solved, n_stated: int) -> Problem:
-    """Keep only the binding one of two rules that hold an overall precision at its level.
+    """Keep only the binding one of the two rules that fix an overall precision at its level.
 
-    Both sides together would fix an observed rate at one number, which no policy may reach.
+    Together, both rules would fix an observed rate at one number, which may be impossible.
     """
     form, rules = found.dual.form, list(found.problem.rules[:n_stated])
     prices = np.bincount(form.places, form.prices(found.solution.multipliers), len(found.problem.rules))
@@ -100,7 +104,7 @@ def _drop_idle(found: Solved, n_stated: int) -> Problem:
 def _repeat(
     policy: Policy, found: Solved, ratio: Ratio, evidence: Evidence, solve: Callable[[Problem], Policy]
 ) -> Policy:
-    """Solve around the policy itself, until its ratio is the one around which it was solved."""
+    """Fit again around the policy itself, until the value of its ratio no longer changes."""
     assumed = found.measure(ratio.numerator) / found.measure(ratio.denominator)
     for _ in range(_REPEATS):
         value, whole = (policy.expected(rate, evidence) for rate in (ratio, ratio.denominator))
@@ -111,11 +115,11 @@ def _repeat(
 
 
 def _restate(policy: Policy, chances: Floats, rows: RowData) -> Policy:
-    """Return the policy with its single rules as stated.
+    """Return the policy with its single rules in the form in which they were stated.
 
-    A group's precision is compared with that of all rows, instead of either with a level from the search.
-    Comparisons between two groups have no single rule of one group.
-    """
+    Rules that compare the precision of a group with a level from the search are replaced by rules that
+    compare it with the precision of all rows. Comparisons between two groups have no such form and stay
+    unchanged."""
     space, kept = policy.action_space, {str(rule) for rule in policy.problem.rules}
     stated = {
         f"{one.statement}: {Rate(one.rule.left.terms[:1])} {one.rule.sense}": one.rule
@@ -144,9 +148,9 @@ def _restate(policy: Policy, chances: Floats, rows: RowData) -> Policy:
 
 
 def _list_missed(policy: Policy, chances: Floats, rows: RowData) -> Iterator[tuple[Rule, float]]:
-    """Yield violated single rules on differences of quotients, and by how much.
+    """Yield the single rules on differences of ratios that are violated, and the sizes of the violations.
 
-    A quotient with a denominator of zero makes no difference.
+    A rule with a denominator of zero counts as satisfied.
     """
     space = policy.action_space
     for rule, *_ in policy.problem.expand(rows.classes, rows.group_values, policy.action_space.options):
@@ -160,12 +164,12 @@ def _list_missed(policy: Policy, chances: Floats, rows: RowData) -> Iterator[tup
 
 
 def compares_quotients(statement: object) -> bool:
-    """Return whether a statement is a family that compares quotients, without levels."""
+    """Return whether a statement is a family that compares ratios and still has no levels."""
     return isinstance(statement, Family) and statement.compares_quotients
 
 
 class _Level(NamedTuple):
-    """What a level is common to: a label and, where groups are compared, a statement and a partition."""
+    """The key of a level: a label and, if groups are compared with each other, a rule and a partition."""
 
     label: Value
     place: int = -1
@@ -174,7 +178,7 @@ class _Level(NamedTuple):
 
 @dataclass
 class _LevelSearch:
-    """The levels of predictive parity at which the cost is least."""
+    """A search for the levels of predictive parity with the least cost."""
 
     problem: Problem
     warm: WarmSolver
@@ -182,9 +186,9 @@ class _LevelSearch:
     best: tuple[float, Floats] | None = None  # the least cost so far, and its levels
 
     def search(self) -> Solved:
-        """Scan each level on some rows, then descend by the derivative of the cost.
+        """Return the solution at the best levels, which are scanned on some rows and refined by descent.
 
-        If the problem differs little from the last one, the search is near the last levels.
+        If a similar problem was solved before, the search starts at its levels.
         """
         known = [self.warm.levels.get(key) for key in self.keys]
         if None not in known:
@@ -201,7 +205,7 @@ class _LevelSearch:
 
     @cached_property
     def keys(self) -> list[_Level]:
-        """The levels that are searched for."""
+        """The keys of the levels to be found."""
         found = [
             self._find_key(place, p, y)
             for place, family in self.families.items()
@@ -212,7 +216,7 @@ class _LevelSearch:
 
     @cached_property
     def families(self) -> dict[int, Family]:
-        """Those that compare quotients, by place."""
+        """The families that compare ratios, by their index among the rules."""
         rules = enumerate(self.problem.rules)
         return {i: rule for i, rule in rules if isinstance(rule, Family) and compares_quotients(rule)}
 
@@ -224,7 +228,7 @@ class _LevelSearch:
         return _Level(label) if overall else _Level(label, place, partition)
 
     def _start(self) -> Floats:
-        """Return the precisions of the best policy without these rules."""
+        """Return the precisions of the best policy without these families, as levels to start from."""
         others = [rule for rule in self.problem.rules if not compares_quotients(rule)]
         found = minimize_objective(self.problem.with_rules(others), replace(self.warm, last=None), ROUGHLY)
         form, evidence = found.dual.form, self.warm.evidence
@@ -236,7 +240,7 @@ class _LevelSearch:
         return np.nan_to_num(np.array(rates), nan=0.5)
 
     def _state(self, levels: Floats) -> Problem:
-        """Return the problem at these levels, followed by rules that hold overall precisions at theirs."""
+        """Return the problem at these levels, with rules that fix overall precisions at their levels."""
         at = dict(zip(self.keys, levels.tolist(), strict=True))
         rules, overall = list(self.problem.rules), list[Rule]()
         for place, family in self.families.items():
@@ -269,7 +273,7 @@ class _LevelSearch:
         return cost, slopes
 
     def _recognize(self, expanded: ExpandedRule) -> _Level:
-        """Return the level to which a single rule refers."""
+        """Return the key of the level in a single rule."""
         atom = expanded.rule.left.terms[0][0]
         if expanded.place not in self.families:
             return _Level(atom.arguments[0])
@@ -279,9 +283,9 @@ class _LevelSearch:
         return self._find_key(expanded.place, partition, atom.arguments[0])
 
     def _scan(self, levels: Floats, steps: Floats) -> Floats:
-        """Try steps from one level after another, and then smaller ones.
+        """Return the best levels among steps from each level in turn, first large and then smaller ones.
 
-        The cost may have several minima, and is undefined where rules conflict.
+        The cost may have several minima, and is undefined at levels at which rules conflict.
         """
         for k in range(len(levels)):
             for scale in _SCALES:

@@ -1,11 +1,11 @@
-"""Objectives that are not linear, by a sequence of linear problems, each solved from the last.
+"""Objectives that are not linear, minimized by sequences of linear problems with warm starts.
 
-- A ratio N / D is minimised by Dinkelbach's method: with q and D0 those of the last policy, the next one
-  minimises q + (N - q D) / D0. The ratios fall, faster than geometrically; at the end this is the ratio
-  itself to first order, so that prices are those of the ratio.
-- A geometric mean of K rates is the least of sum_k w_k R_k / K over weights w of product one. So its greatest
-  value is the least over w, a convex problem in log w, of the greatest weighted mean, a linear problem whose
-  rates are the gradient.
+- A ratio N / D is minimized by Dinkelbach's method. If q and D0 are the values of the ratio and of D under
+  the last policy, the next policy minimizes q + (N - q D) / D0. The ratios fall faster than geometrically.
+  At the end, this objective equals the ratio to first order, so prices are those of the ratio.
+- A geometric mean of K rates is the minimum of sum_k w_k R_k / K over weights w with product one. So its
+  maximum over policies is the minimum over w, which is a convex problem in log w, of the maximum of a
+  weighted mean. That is a linear problem, and its rates are the gradient.
 """
 
 from __future__ import annotations
@@ -17,27 +17,31 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import minimize
 
-from bylaw._base.typing import Floats
+from bylaw._base import Floats
 from bylaw.errors import RuleError
-from bylaw.language.expressions import Atom, Rate, Ratio, Worst
-from bylaw.language.problem import Problem
-from bylaw.program.blocks import make_blocks
-from bylaw.program.dual import Dual
-from bylaw.program.linear_form import check_options_of_ratio, compile_problem, measure_moments
-from bylaw.program.row_rates import measure_rate
-from bylaw.program.solution import Solution, Status
-from bylaw.rows.evidence import Evidence
+from bylaw.language import Atom, Problem, Rate, Ratio, Worst
+from bylaw.program import (
+    Dual,
+    Solution,
+    Status,
+    check_options_of_ratio,
+    compile_problem,
+    make_blocks,
+    measure_moments,
+    measure_rate,
+)
+from bylaw.rows import Evidence
 from bylaw.solvers import Solver, resolve_beta
 
-_ROUNDS = 40  # of Dinkelbach's method; five or six are usual
-SETTLED = 1e-7  # change of an objective, relative to one
-ROUGHLY = 1e-4  # precision of solutions on the way
-VANISHES = 1e-6  # a denominator this small
-_MEAN_STEPS = 60  # of the search for weights
+_ROUNDS = 40  # largest number of rounds of Dinkelbach's method; five or six are usual
+SETTLED = 1e-7  # the search ends when the objective changes by less, relative to one plus its size
+ROUGHLY = 1e-4  # tolerance of intermediate solutions
+VANISHES = 1e-6  # a smaller denominator counts as zero
+_MEAN_STEPS = 60  # iterations of the search for the weights of a geometric mean
 
 
 class Solved(NamedTuple):
-    """A linear problem and its solution."""
+    """A linear problem, its dual, its solution and the moments of the policy."""
 
     problem: Problem
     dual: Dual
@@ -49,23 +53,23 @@ class Solved(NamedTuple):
         return self.solution.status is Status.INFEASIBLE
 
     def measure(self, rate: Rate) -> float:
-        """Return a linear rate to which the problem refers."""
+        """Return the value of a linear rate in the problem."""
         return measure_moments(self.dual.form, rate, self.moments)
 
 
 @dataclass
 class WarmSolver:
-    """Solves linear problems on the same rows, each from the last."""
+    """A solver of linear problems on the same rows, which starts from the last solution."""
 
     evidence: Evidence
     solver: Solver
     beta: float | str
     tol: float
     last: Solved | None = None
-    levels: dict[Any, float] = field(default_factory=dict)  # of the last comparison of quotients
+    levels: dict[Any, float] = field(default_factory=dict)  # levels of the last predictive parity, by key
 
     def solve(self, problem: Problem, tol: float | None = None) -> Solved:
-        """Solve a problem from the multipliers of the last one, with its frequencies and blocks."""
+        """Solve a problem, starting from the multipliers, frequencies and blocks of the last one."""
         last = None if self.last is None else self.last.dual
         form = compile_problem(problem, self.evidence, None if last is None else dict(last.form.frequencies))
         same = last is not None and last.form.feature_map.features == form.feature_map.features
@@ -82,7 +86,7 @@ class WarmSolver:
 
 
 def find_ratio_or_rate(problem: Problem) -> Rate | Ratio:
-    """Return the objective, or raise if it is the rate of the worst group."""
+    """Return the objective; raise if it is the rate of the worst group."""
     if isinstance(problem.minimize, Worst):
         raise RuleError(
             f"minimize={problem.minimize} cannot be combined with rules on differences of ratios, such as "
@@ -93,7 +97,7 @@ def find_ratio_or_rate(problem: Problem) -> Rate | Ratio:
 
 
 def minimize_objective(problem: Problem, warm: WarmSolver, tol: float | None = None) -> Solved:
-    """Return the problem with a linear objective in place of its own, and its solution."""
+    """Return the solution of a linear problem whose objective has the same optimum as the problem's own."""
     objective = find_ratio_or_rate(problem).resolve(warm.evidence.classes)
     if objective.is_linear:
         return warm.solve(problem, tol)
@@ -133,25 +137,25 @@ def _minimize_ratio(problem: Problem, ratio: Ratio, warm: WarmSolver, tol: float
 
 
 def expand_ratio(ratio: Ratio, value: float, whole: float) -> Rate:
-    """Return a ratio to first order around a policy with this value and denominator."""
+    """Return the first-order expansion of a ratio around a policy with this value and denominator."""
     return (ratio.numerator - value * ratio.denominator) / whole + value
 
 
 def check_denominator(problem: Problem, ratio: Ratio, warm: WarmSolver) -> None:
-    """Raise if a policy that satisfies the rules makes the denominator vanish."""
+    """Raise if a policy that satisfies the rules can make the denominator of the objective zero."""
     least = replace(warm, last=None).solve(problem.with_objective(ratio.denominator), ROUGHLY)
     if least.infeasible:
-        return  # which the rules' own problem will show
+        return  # the conflict of the rules is reported later
     if least.measure(ratio.denominator) <= VANISHES:
         raise RuleError(
             f"the denominator of minimize={problem.minimize} must be positive, but "
-            f"{_describe(ratio.denominator)} "
-            f"can be zero or less; add a rule such as {_describe(ratio.denominator)} >= 0.01"
+            f"{_describe(ratio.denominator)} can be zero or less; add a rule such as "
+            f"{_describe(ratio.denominator)} >= 0.01"
         )
 
 
 def _describe(rate: Rate) -> str:
-    """Write a rate as it is written in rules."""
+    """Return the text of a rate as it is written in rules."""
     match rate.terms:
         case ((Atom(share="whole", decision=decision), 1.0),) if decision is not None:
             return f"selected({decision!r})"
@@ -159,14 +163,13 @@ def _describe(rate: Rate) -> str:
 
 
 def _maximize_mean(problem: Problem, objective: Rate, warm: WarmSolver, tol: float | None) -> Solved:
-    """Minimize an objective of one geometric mean with a negative factor, and linear rates."""
+    """Minimize an objective with one geometric mean of negative sign, and linear rates."""
     means = [(atom, c) for atom, c in objective.terms if atom.definition.factors is not None]
     (atom, factor), rest = means[0], objective - sum((Rate((term,)) for term in means), Rate(()))
     if len(means) > 1 or factor > 0:
         raise RuleError(
-            f"minimize={problem.minimize} must contain one geometric mean with a "
-            "negative sign, as "
-            f"in 1 - {atom}"
+            f"minimize={problem.minimize} must contain one geometric mean with a negative sign, as in "
+            f"1 - {atom}; split the objective, or turn the others into rules"
         )
     rates = atom.list_factors(warm.evidence.classes)
 

@@ -1,9 +1,9 @@
-"""Rules held as observed: where labels or groups of the fitted rows are known, their rates satisfy the rules.
+"""Rules on observed rates: corrections with which the observed labels or groups of fitted rows satisfy them.
 
-The plug-in error of a rule is its observed rate less the predicted one. Bounds are shifted by it, rule by
-rule, until the observed rates satisfy the rules as stated (`solvers.shifts`). Where so few rows show a rule
-that its observed rate is mostly noise, its shift is shrunk by its own standard error. Margins are multiples
-of the standard errors of observed rates, from which follows the chance that all rules hold on new rows.
+The plug-in error of a rule is its observed rate minus its predicted rate. The bound of each rule is shifted
+by this error until the observed rates satisfy the rules (`solvers.shifts`). If few rows are about a rule, its
+observed rate is mostly noise, and the shift is shrunk according to its standard error. Margins are multiples
+of the standard errors of observed rates; they give the probability that all rules are satisfied on new rows.
 """
 
 from __future__ import annotations
@@ -18,112 +18,109 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse, special
 
-from bylaw._base.typing import Floats
-from bylaw.language.expressions import LABEL
-from bylaw.language.problem import Problem
-from bylaw.program.dual import Dual
-from bylaw.program.linear_form import LinearForm
-from bylaw.program.observed_rates import (
+from bylaw._base import Floats
+from bylaw.language import LABEL, Problem
+from bylaw.program import (
+    Callback,
+    Dual,
+    HardDecisions,
+    LinearForm,
     ObservedRates,
     RateExcess,
     RateUncertainty,
+    Solution,
     StandardErrors,
+    Status,
     attach_observed,
     compile_observed,
 )
-from bylaw.program.solution import HardDecisions, Solution, Status
 from bylaw.reductions._ratio_rules import RatioRules
-from bylaw.rows.evidence import Evidence
-from bylaw.rows.outcomes import ObservedRows
-from bylaw.solvers import Callback
-from bylaw.solvers.screening import screen_rows
-from bylaw.solvers.separable import find_separate_rules
-from bylaw.solvers.shifts import ObservedSolution, ShiftedRules
+from bylaw.rows import Evidence, ObservedRows
+from bylaw.solvers import ObservedSolution, ShiftedRules, find_separate_rules, screen_rows
 
-Resolve = Callable[..., Solution]  # of a dual and, optionally, where to start
+Resolve = Callable[..., Solution]  # solves a dual, optionally from given multipliers
 Margin = float | Literal["auto"]
 
-FEW_ROWS = 20  # fewer tell nothing about a rate
-FINEST = 0.02  # a standard error of a difference of rates below this is small, whatever the tolerance
-CHANCE = 0.95  # that all rules hold on new rows, which margin="auto" aims at
-LEAST_CHANCE = 0.5  # of all rules: below it, a violation is likelier than not, and gap margins fit noise
-RAREST = 1e-3  # share of rows that a ratio divides by, for it to be held as precisely as other rates
-ROOM = 0.9  # of what two opposite rules leave, that their margins may take
-TRIALS = 5  # sizes of a margin that are tried
-DRAWS = 8192  # of normal vectors, for joint chances: a standard error below .006
-MOST_BINDING = 200  # rules in a joint chance, those closest to their bounds
+FEW_ROWS = 20  # an observed rate on fewer rows is too noisy to be used
+FINEST = 0.02  # a smaller standard error of a difference of rates is always precise enough
+CHANCE = 0.95  # probability that all rules hold on new rows, which is the goal of margin="auto"
+LEAST_CHANCE = 0.5  # with a smaller probability, a violation is more likely than not: margins would fit noise
+RAREST = 1e-3  # ratios with a smaller denominator (a share of rows) are satisfied less precisely
+ROOM = 0.9  # part of the distance between two opposite rules that their margins may use
+TRIALS = 5  # number of margins that are tried
+DRAWS = 8192  # normal vectors per joint probability, whose standard error is then below 0.006
+MOST_BINDING = 200  # rules in a joint probability: those closest to their bounds
 
 
 @dataclass(frozen=True)
 class RuleTarget:
-    """What the rates of M rules must satisfy: predicted excess, plug-in error and margin together <= 0."""
+    """The condition on M rules: predicted excess + trusted plug-in error + margin <= 0."""
 
-    exact: NDArray[np.bool_]  # (M,): rules that are held as observed
+    exact: NDArray[np.bool_]  # (M,): rules that observed rates must satisfy
     trust: Floats  # (M,): the part of the plug-in error that counts; one for exact rules
-    margins: Floats  # (M,)
+    margins: Floats  # (M,): how far each rate must be below its bound
 
     def __call__(self, rates: RateExcess) -> Floats:
-        """Return what must be <= 0, (M,)."""
+        """Return the left side of the condition, (M,)."""
         return self.stated_excess(rates) + self.margins
 
     def stated_excess(self, rates: RateExcess) -> Floats:
-        """Return the excess of the rules without margins, (M,), as observed or as estimated."""
+        """Return the excess of each rule without its margin, (M,): how far its rate is beyond its bound."""
         return rates.predicted + self.trust * rates.error
 
     def limit(self, most: RuleTarget | None) -> RuleTarget:
-        """Return the target with margins no larger than those of another one."""
+        """Return the target with margins that are at most those of `most`."""
         return self if most is None else replace(self, margins=np.minimum(self.margins, most.margins))
 
     def cut(self, shares: Floats) -> RuleTarget:
-        """Return the target with these shares (M,) of the margins."""
+        """Return the target with its margins multiplied by `shares`, (M,)."""
         return replace(self, margins=shares * self.margins)
 
 
 @dataclass(frozen=True)
 class CorrectedSolution:
-    """Multipliers for which the rates satisfy the rules as observed, as far as they can."""
+    """A solution whose observed rates satisfy the rules, as far as that is possible."""
 
-    dual: Dual  # with the bounds as stated
+    dual: Dual  # with the stated bounds
     solution: Solution
     rates: RateExcess
     target: RuleTarget
-    hard: HardDecisions | None = None  # without chance
+    hard: HardDecisions | None = None  # for deterministic decisions
 
     @property
     def shift(self) -> Floats:
-        """By how much tighter than stated predicted rates are held, (M,)."""
+        """The margin by which each rule is tightened when it is applied to predicted rates, (M,)."""
         return self.target(self.rates) - self.rates.predicted
 
 
-Restate = Callable[[CorrectedSolution], CorrectedSolution]  # in terms of the rules as they are stated
+Restate = Callable[[CorrectedSolution], CorrectedSolution]  # express a solution in terms of the stated rules
 
 
 def as_stated(found: CorrectedSolution) -> CorrectedSolution:
-    """Return a solution of the rules as they are stated: a `Restate` that changes nothing."""
+    """Return the solution unchanged: the `Restate` of rules that were not tightened."""
     return found
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """Rules on prediction sets, each of which limits the share of one label's rows that miss their label.
+    """Rules on prediction sets that each limit the share of a label's rows whose set omits the label.
 
-    If m of n rows miss their label, the share of new rows that miss it has a beta distribution with the
-    parameters m + 1 and n - m, as in conformal prediction.
-    """
+    If m of n rows are omissions, the share of omissions on new rows has a beta distribution with the
+    parameters m + 1 and n - m, as in conformal prediction."""
 
-    most: Floats  # (M,): largest share of rows that may miss their label
-    counts: Floats  # (M,): rows of the label
+    most: Floats  # (M,): largest allowed share of omissions
+    counts: Floats  # (M,): number of rows with the label
 
     def chances(self, shares: Floats) -> Floats:
-        """Return the chance of each rule, (M,), with these shares (M,) of rows that miss their label."""
+        """Return the probability that each rule holds on new rows, (M,), given shares of omissions, (M,)."""
         misses = np.clip(shares * self.counts, 0.0, self.counts - 1e-9)
         return special.betainc(misses + 1, self.counts - misses, self.most)
 
     def find_margins(self, errors: float) -> Floats:
-        """Return how much smaller than stated the observed shares must be, (M,).
+        """Return how far the observed shares of omissions must be below their limits, (M,).
 
-        With zero errors, the mean share of new rows is as stated. Otherwise it is with the chance that a
-        normal variable is within so many standard errors.
+        With `errors` of zero, the expected share on new rows is at the limit. Otherwise the share on new rows
+        is below the limit with the probability that a normal variable is at most `errors` standard errors.
         """
         if not errors:
             return (1 - self.most) / self.counts  # m + 1 of n + 1 rows, as a mean
@@ -137,33 +134,33 @@ class Coverage:
 
 @dataclass(frozen=True)
 class RuleFacts:
-    """Facts about the rules of a problem on rows with observed labels or groups, before any margin.
+    """Facts about the rules on rows with observed labels or groups, before any margin.
 
-    They remain the same when rules are tightened.
+    They stay the same when rules are tightened.
     """
 
     problem: Problem
     evidence: Evidence
     rows: ObservedRows
-    dual: Dual  # with the bounds as stated, and observed features beside the predicted
+    dual: Dual  # with the stated bounds, and with observed features beside the predicted ones
     rates: ObservedRates
-    run: Resolve  # the solver
-    spared: int = 0  # number of last rules, which compare groups for the objective and get no margin
+    run: Resolve  # applies the solver
+    spared: int = 0  # number of rules at the end that compare groups for the objective and get no margin
 
     @cached_property
     def affected(self) -> NDArray[np.bool_]:
-        """The rules whose observed rates differ from the predicted ones, (M,)."""
+        """Whether the observed rate of each rule can differ from its predicted rate, (M,)."""
         return self.refer_to(self.rows.observed - set(self.evidence.known_groups)) & self.rates.visible
 
     def refer_to(self, names: Set[str]) -> NDArray[np.bool_]:
-        """Return which rules have features about some of these attributes, (M,)."""
+        """Return whether each rule has features about one of these attributes, (M,)."""
         form = self.dual.form
         named = [not names.isdisjoint(dict(feature.event)) for feature in form.feature_map.features]
         return abs(form.couplings) @ np.repeat(named, form.base.shape[1]) > 0
 
     @cached_property
     def counts(self) -> Floats:
-        """The number of rows with the rarest condition of each rule, (M,)."""
+        """The number of rows that meet the rarest condition of each rule, (M,)."""
         shown = {
             event: share * self.dual.n_rows * self.rows.seen_share(event)
             for event, share in self.rates.form.frequencies.items()
@@ -176,7 +173,7 @@ class RuleFacts:
 
     @property
     def conditional(self) -> NDArray[np.bool_]:
-        """The rules on some of the rows only, (M,)."""
+        """Whether each rule is about only some of the rows, (M,)."""
         return np.array([any(found.excess.by_condition()) for found in self.dual.form.rules])
 
     @cached_property
@@ -189,12 +186,12 @@ class RuleFacts:
 
     @cached_property
     def room(self) -> Floats:
-        """The largest margin of a rule whose opposite is a rule too, so that both can hold, (M,)."""
+        """The largest margin that a rule and its opposite rule can both have, (M,); infinity without one."""
         return _find_room(self.dual.form)
 
     @cached_property
     def ratios(self) -> RatioRules | None:
-        """The rules of the form N <= D, and their D."""
+        """The rules of the form N <= D with their D, or None."""
         return RatioRules.find(self)
 
     @cached_property
@@ -203,16 +200,15 @@ class RuleFacts:
 
     @cached_property
     def errors(self) -> StandardErrors:
-        """Standard errors of the rates near the answer."""
+        """The standard errors of the rates of the policy for predicted rates."""
         return self.uncertainty.standard_errors(self.begin, self.dual.beta)
 
     @cached_property
     def exact(self) -> NDArray[np.bool_]:
-        """The rules with enough rows to hold them as observed, (M,).
+        """Whether enough rows are about each rule to satisfy it with its observed rate, (M,).
 
-        The standard error of a difference between groups must not exceed the tolerance. Groups that are
-        compared for the objective are held as observed.
-        """
+        For a difference between groups, the standard error must not exceed the tolerance. Rules that compare
+        groups for the objective always count as exact."""
         form = self.dual.form
         compares = np.array([len(found.excess.by_condition()) > 1 for found in form.rules])
         tolerance = np.maximum(abs(form.bounds * form.scales), FINEST)
@@ -222,9 +218,9 @@ class RuleFacts:
 
     @cached_property
     def trust(self) -> Floats:
-        """The share of each plug-in error that counts, (M,).
+        """The part of each plug-in error by which bounds are shifted, (M,); one for exact rules.
 
-        If few rows show a rule, it is e^2 / (e^2 + SE^2), a Bayesian estimate with a prior variance of e^2.
+        For other rules it is e^2 / (e^2 + SE^2), which is a Bayesian estimate with a prior variance of e^2.
         """
         total = self.uncertainty.tally(self.begin, self.dual.beta)
         error = self.rates.measure(self.uncertainty.sample, total).error
@@ -234,7 +230,7 @@ class RuleFacts:
 
     @cached_property
     def coverage(self) -> Coverage | None:
-        """The rules on prediction sets that each limit the misses of one label, or None for other rules."""
+        """The limits on omissions if all rules are about prediction sets of one label each, else None."""
         form = self.dual.form
         if find_separate_rules(form) is None:
             return None
@@ -247,12 +243,12 @@ class Correction:
     """A problem on rows with observed labels or groups, to be fitted with a margin."""
 
     facts: RuleFacts
-    dual: Dual  # of the stated rules or of tightened ones
+    dual: Dual  # the dual of the stated or of tightened rules
     rates: ObservedRates
     tol: float
     rng: np.random.Generator | None
     callback: Callback | None
-    polish: bool  # whether the solver is applied to the answer again, because it is not the default one
+    polish: bool  # whether a solver other than the default one is applied to the result
 
     @classmethod
     def prepare(
@@ -265,7 +261,7 @@ class Correction:
         spared: int = 0,
         **options: object,
     ) -> Correction:
-        """Return the correction of a problem, with the options of the fields after `rates`."""
+        """Return the correction of a problem. `options` are the fields after `rates`."""
         rates = compile_observed(problem, dual.form, rows)
         whole = screen_rows(attach_observed(dual, rates, rows))
         facts = RuleFacts(problem, evidence, rows, whole, rates, run, spared)
@@ -273,7 +269,7 @@ class Correction:
 
     @cached_property
     def uncertainty(self) -> RateUncertainty:
-        """The covariance of the rates, measured on policies with these coefficients."""
+        """The covariance of the rates under policies with these coefficients."""
         stated = self.facts.uncertainty
         if self.dual is self.facts.dual:
             return stated
@@ -287,19 +283,19 @@ class Correction:
         begin: Floats | None = None,
         most: RuleTarget | None = None,
     ) -> CorrectedSolution:
-        """Return the rules held with a margin, as far as they leave a policy.
+        """Return a solution that satisfies the rules with a margin, or with a smaller one if needed.
 
         Parameters
         ----------
         margin : float or "auto"
-            in standard errors of observed rates.
+            In standard errors of observed rates.
         held_out : float
-            for a test on held-out rows, the variance of their rates as a multiple of that on these rows: the
-            margin has room for both.
+            For a test on held-out rows: the variance of their rates as a multiple of the variance on the
+            fitted rows. The margin covers both.
         begin : array of shape (n_rules,), optional
-            multipliers to begin with.
+            The multipliers to start from.
         most : RuleTarget, optional
-            margins are no larger than those of this target.
+            Upper bounds of the margins.
         """
         if margin == 0:
             return self.plain
@@ -318,9 +314,9 @@ class Correction:
         return self.plain
 
     def _fit_chance(self) -> CorrectedSolution:
-        """Return the policy with the smallest margin with which all rules hold on new rows with `CHANCE`.
+        """Return the solution with the smallest margin with which all rules hold with probability `CHANCE`.
 
-        The margin is bisected. If there is none, return the policy with the largest chance.
+        This refers to new rows. If no margin suffices, the solution of the largest probability is returned.
         """
         best = self.plain
         low, high, highest = 0.0, math.inf, self.estimate_chance(best)[0]
@@ -339,11 +335,11 @@ class Correction:
         return self.plain if noisy else best
 
     def hold(self, target: RuleTarget, begin: Floats) -> CorrectedSolution:
-        """Return the rules held to this target, or as near to it as they can be."""
+        """Return the solution that satisfies a target, or comes as near to it as possible."""
         return self._finish(self._solve(target, begin), target)
 
     def with_couplings(self, predicted: sparse.csr_array, observed: sparse.csr_array) -> Correction:
-        """Return the same rules with other coefficients, in the same units."""
+        """Return the correction with other coefficients of the rules, in the same units."""
         form = replace(self.dual.form, couplings=predicted)
         return replace(self, dual=self.dual.with_form(form), rates=replace(self.rates, couplings=observed))
 
@@ -354,12 +350,12 @@ class Correction:
 
     @cached_property
     def bound_errors(self) -> Floats:
-        """The standard errors of the observed rates without margins, (M,)."""
+        """The standard errors of the observed rates of the solution without margins, (M,)."""
         at = self.plain.solution.multipliers, self.plain.dual.beta
         return self.uncertainty.standard_errors(*at).observed
 
     def make_target(self, margin: float, held_out: float) -> RuleTarget:
-        """Return the rules with margins in standard errors of the policy without any."""
+        """Return a target whose margins are this many standard errors of the solution without margins."""
         sizes, errors = np.zeros(self.dual.n_rules), margin * math.sqrt(1 + held_out)
         if self.facts.coverage is not None:
             sizes = np.where(
@@ -378,11 +374,11 @@ class Correction:
 
     @cached_property
     def stated(self) -> ShiftedRules:
-        """The search for multipliers at which the rules hold without margins."""
+        """The search for multipliers that satisfy the rules without margins."""
         return self.pose(self.make_target(0.0, 0.0))
 
     def pose(self, target: RuleTarget, callback: Callback | None = None) -> ShiftedRules:
-        """Return the search for multipliers at which the rates satisfy a target."""
+        """Return the search for multipliers whose rates satisfy a target."""
         units, ratios = np.maximum(self.facts.errors.observed, 1 / self.facts.counts), self.facts.ratios
         tolerance = np.full(self.dual.n_rules, self.tol)
         if ratios is not None:  # a ratio exceeds its level by the excess of N over D divided by D
@@ -401,7 +397,7 @@ class Correction:
         )
 
     def _solve_as_predicted(self, target: RuleTarget, begin: Floats) -> ObservedSolution:
-        """Solve with margins alone, which is convex."""
+        """Solve a problem in which no observed rate differs from its predicted rate, which is convex."""
         answer = self.facts.run(self.dual.with_bounds(self.dual.form.bounds - target.margins), begin)
         total = self.dual.tally(answer.multipliers)
         rates, conflict = self.rates.measure(self.dual, total), answer.status is Status.INFEASIBLE
@@ -421,7 +417,7 @@ class Correction:
     def _finish(self, found: ObservedSolution, target: RuleTarget) -> CorrectedSolution:
         dual, rates = found.dual, found.rates
         multipliers, value, steps = found.multipliers, found.value, len(found.trace)
-        if self.polish:  # a solver of the caller's has the last word
+        if self.polish:  # apply the solver that the caller passed
             last = self.facts.run(
                 dual.with_bounds(dual.form.bounds - (target(rates) - rates.predicted)), multipliers
             )
@@ -431,34 +427,37 @@ class Correction:
         return self.conclude(CorrectedSolution(dual, solution, rates, target))
 
     def conclude(self, found: CorrectedSolution) -> CorrectedSolution:
-        """Return a solution with the status that its rates give it."""
+        """Return the solution with the status that follows from its rates."""
         missed = np.maximum(found.target.stated_excess(found.rates)[self.facts.exact], 0.0)
         status = Status.CONVERGED if missed.max(initial=0.0) <= self.tol else Status.MISSED
         norm = float(np.linalg.norm(missed))
         return replace(found, solution=replace(found.solution, status=status, gradient_mapping=norm))
 
     def describe(self, solution: Solution) -> CorrectedSolution:
-        """Return a solution for which nothing is to be corrected, with its observed rates."""
+        """Return a solution that needs no correction, with its observed rates."""
         rates = self.rates.measure(self.dual, self.dual.tally(solution.multipliers))
         return CorrectedSolution(self.dual, solution, rates, self.make_target(0.0, 0.0))
 
-    # Joint chances, by draws of normal vectors with the covariance of the observed rates.
+    # Joint probabilities, estimated by draws of normal vectors with the covariance of the observed rates.
 
     def _find_joint_quantile(self) -> float:
-        """Return within how many standard errors the worst of the nearest rules stays, with `CHANCE`."""
+        """Return a margin, in standard errors, that covers the errors of all rules with probability `CHANCE`.
+
+        Only the rules that are closest to their bounds count.
+        """
         *_, draws = self._draw(self.plain)
         deviations = draws.std(axis=1, keepdims=True)
         worst = (draws / np.where(deviations > 0, deviations, 1.0)).max(axis=0, initial=0.0)
         return float(np.quantile(worst, CHANCE))
 
     def estimate_chance(self, found: CorrectedSolution) -> tuple[float, float]:
-        """Return the chance that all rules hold on the population, and the rows that would make it 90 %.
+        """Return the probability that all rules hold on the population, and the number of rows for 90 %.
 
-        Observed rates vary around those of the population with their standard errors. If rules compare groups
-        that decisions cannot depend on, the observed gaps are mostly noise that no policy can follow. Then
-        estimates are averaged over the observed gaps and gaps that are shrunk towards zero, by as much as
-        their size in standard errors suggests (James and Stein).
-        """
+        Observed rates vary around the rates of the population with their standard errors. If rules compare
+        groups that are unknown at decision time, the observed gaps are mostly noise that no policy can
+        follow. The
+        probability is then the mean of two estimates: one with the observed gaps, and one with gaps that are
+        shrunk towards zero, by as much as their size in standard errors suggests (James and Stein)."""
         rules, covariance, draws = self._draw(found)
         observed = found.rates.observed[rules, None]
         chance = float((observed + draws <= self.tol).all(axis=0).mean())
@@ -486,7 +485,7 @@ class Correction:
     def _draw(self, found: CorrectedSolution) -> tuple[NDArray[np.int64], Floats, Floats]:
         """Return the rules nearest to their bounds, the covariance of their rates, and draws of their errors.
 
-        Rules are places, and draws have the shape (n_nearest, n_draws).
+        The rules are indices, (n_nearest,), and the draws have the shape (n_nearest, n_draws).
         """
         spread, observed = self.facts.errors.observed, found.rates.observed
         distance = np.divide(-observed, spread, out=np.full(len(spread), np.inf), where=spread > 0)
@@ -500,12 +499,12 @@ class Correction:
 
 
 def _draw_shrinkage(gaps: Floats, covariance: Floats) -> Floats:
-    """Draw by how much gaps are to be shrunk towards zero, (n_draws,), from zero to one.
+    """Draw factors from zero to one, (n_draws,), that shrink observed gaps between groups towards zero.
 
-    Gaps of the population are taken to be normal with the covariance of their estimates times 1 / B - 1,
-    where B is uniform. Given the estimates, B has a gamma distribution that is cut off at one, and gaps are
-    normal with 1 - B times the mean and the covariance that they have without such a prior.
-    """
+    The prior of the population gaps is normal, with the covariance of their estimates times 1 / B - 1, where
+    B is
+    uniform. Given the estimates, B has a gamma distribution truncated at one, and the gaps are normal with 1
+    - B times the mean and the covariance that they have without a prior."""
     values, vectors = np.linalg.eigh(covariance)
     # A rule and its opposite vary alike: what is left of their difference is rounding.
     kept = values > math.sqrt(np.finfo(float).eps) * values[-1]
@@ -517,12 +516,12 @@ def _draw_shrinkage(gaps: Floats, covariance: Floats) -> Floats:
 
 @lru_cache(maxsize=1)
 def _draw_normal(size: int) -> Floats:
-    """Return normal draws (size, n_draws), the same whenever they are needed."""
+    """Return standard normal draws, (size, n_draws), from a fixed seed."""
     return np.ascontiguousarray(np.random.default_rng(0).standard_normal((DRAWS, size)).T)
 
 
 def _find_room(form: LinearForm) -> Floats:
-    """Return half of the distance between a rule's bound and that of its opposite, (M,), or infinity."""
+    """Return half of the distance between the bounds of a rule and its opposite rule, (M,), or infinity."""
     opposites: dict[tuple[bytes, bytes], int] = {}
     room = np.full(len(form.bounds), np.inf)
     for j in range(len(form.bounds)):

@@ -1,4 +1,4 @@
-"""From a solution to a policy, with what is known of its rates on the fitted rows."""
+"""Policies made from solutions, with their guarantees, prices and rates on the fitted rows."""
 
 from __future__ import annotations
 
@@ -10,23 +10,30 @@ from itertools import product
 import numpy as np
 from scipy.optimize import linprog
 
-from bylaw._base.numeric import Hashes, as_dense
-from bylaw._base.typing import Floats, Value
-from bylaw.language.expressions import LABEL, Conditions
-from bylaw.language.families import FamilyAtLevels
-from bylaw.language.problem import Problem
-from bylaw.policy.policy import Policy, compute_probabilities
-from bylaw.policy.provenance import Fingerprint, TableSum, hash_features
-from bylaw.program.blocks import Block
-from bylaw.program.dual import Dual, UnseenRows
-from bylaw.program.linear_form import Feature, FeatureMap, LinearForm, measure_wholes
-from bylaw.program.solution import FittedRate, FittedRates, Guarantee, HardDecisions, Solution, Status
+from bylaw._base import Floats, Hashes, Value, as_dense
+from bylaw.language import LABEL, Conditions, FamilyAtLevels, Problem
+from bylaw.policy import Fingerprint, Policy, TableSum, compute_probabilities, hash_features
+from bylaw.program import (
+    Block,
+    Dual,
+    Feature,
+    FeatureMap,
+    FittedRate,
+    FittedRates,
+    Guarantee,
+    HardDecisions,
+    LinearForm,
+    Solution,
+    Status,
+    UnseenRows,
+    measure_wholes,
+)
 from bylaw.reductions._observe import CorrectedSolution, Correction
 from bylaw.reductions._warnings import warn_of_observed_rates
-from bylaw.rows.evidence import Evidence
-from bylaw.solvers.shifts import NEGLIGIBLE
+from bylaw.rows import Evidence
+from bylaw.solvers import NEGLIGIBLE
 
-_TILE = 2**19  # values of features at a time
+_TILE = 2**19  # number of feature values that are hashed at a time
 
 
 def make_policy(
@@ -45,10 +52,11 @@ def make_policy(
     dual : Dual
     solution : Solution
     tightened : array of shape (n_rules,), optional
-        in the rules' own units.
+        By how much each rule was tightened, in its own unit.
     fitted_rates : FittedRates, optional
+        The observed rates of the fitted rows.
     prices : array of shape (n_rules,), optional
-        of the rules; by default those of the multipliers.
+        The prices of the rules; by default those of the multipliers.
     """
     rows, wholes = fingerprint_rows(dual), find_wholes(dual, solution) * find_shares(dual.form)
     guarantee = make_guarantee(dual, solution)
@@ -62,15 +70,15 @@ def make_policy(
 
 
 def find_shares(form: LinearForm) -> Floats:
-    """Return how far each rule moves with the level of its statement, (M,)."""
+    """Return the change of each rule's bound per unit of the level of its statement, (M,)."""
     statements = [found.statement for found in form.rules]
     return np.array([one.share if isinstance(one, FamilyAtLevels) else 1.0 for one in statements])
 
 
 def find_wholes(dual: Dual, solution: Solution, observed: LinearForm | None = None) -> Floats:
-    """Return the denominators of quotients in rules, (M,), and one for other rules.
+    """Return the denominators of the ratios in rules, (M,), and one for other rules.
 
-    They are predicted, or observed if the form of observed rates is given.
+    They are predicted, or observed if `observed` is given.
     """
     if not dual.form.has_quotients:
         return np.ones(dual.n_rules)
@@ -83,7 +91,7 @@ def find_wholes(dual: Dual, solution: Solution, observed: LinearForm | None = No
 def fingerprint_rows(dual: Dual) -> Fingerprint:
     """Return the fingerprint of all rows of a dual, with the hashes of rows that are in memory.
 
-    Of rows in a database, only the number is known.
+    For rows in a database, it contains only their number.
     """
     if isinstance(dual.source, UnseenRows):
         return Fingerprint(dual.n_rows)
@@ -93,12 +101,12 @@ def fingerprint_rows(dual: Dual) -> Fingerprint:
 
 
 def sum_hashes(block: Block) -> TableSum:
-    """Add up the hashes of the rows of a block. This is a pass."""
+    """Add up the hashes of the rows of a block, for a pass over all blocks."""
     return TableSum.from_hashes(hash_block(block))
 
 
 def hash_block(block: Block) -> Hashes:
-    """Return one hash per row, (n_rows,). Blocks with many rows and features are cut into parts."""
+    """Return one hash per row, (n_rows,). Large blocks are processed in parts."""
     n_features = len(block.columns) if block.layout is None else block.layout.n_features
     if block.n_rows * n_features <= _TILE:
         return hash_features(block.features)
@@ -108,7 +116,7 @@ def hash_block(block: Block) -> Hashes:
 
 
 def make_corrected_policy(correction: Correction, found: CorrectedSolution) -> Policy:
-    """Return the policy of a corrected solution, and warn of observed rules that it violates."""
+    """Return the policy of a solution for observed rates, and warn of rules that it violates."""
     fitted = describe_rates(correction, found)
     warn_of_observed_rates(correction, found, fitted)
     form, wholes = found.dual.form, _avoid_zero(find_wholes(found.dual, found.solution))
@@ -127,7 +135,10 @@ def add_hard(policy: Policy, hard: HardDecisions) -> Policy:
 
 
 def describe_rates(correction: Correction, found: CorrectedSolution) -> FittedRates:
-    """Describe each rule on the fitted rows, in its own unit, and the chance that all hold on others."""
+    """Return the observed rate of each rule on the fitted rows, in its own unit.
+
+    The result also has the probability that all rules are satisfied on new rows.
+    """
     wholes = find_wholes(found.dual, found.solution, correction.rates.form)
     scales = found.dual.form.scales / _avoid_zero(wholes)
     margins = np.maximum(found.target(found.rates) - found.rates.predicted - found.rates.error, 0.0)
@@ -146,14 +157,14 @@ def describe_rates(correction: Correction, found: CorrectedSolution) -> FittedRa
 
 
 def list_missed(correction: Correction, found: CorrectedSolution) -> dict[str, float]:
-    """Return the rules that enough rows show to be violated, and by how much, in their own units."""
+    """Return the violated rules that enough rows are about, and the violations in the rules' own units."""
     rules = describe_rates(correction, found).rules
     missed = correction.facts.exact & (found.rates.observed > correction.tol)
     return {rules[j].rule: rules[j].excess for j in np.flatnonzero(missed)}
 
 
 def _avoid_zero(wholes: Floats) -> Floats:
-    """Replace denominators of zero by one: such a quotient holds in any unit."""
+    """Replace denominators of zero by one, because a ratio 0/0 satisfies its rule in any unit."""
     return np.where(wholes > 0, wholes, 1.0)
 
 
@@ -166,7 +177,7 @@ def predict_actions(dual: Dual, multipliers: Floats, evidence: Evidence) -> Floa
 def make_guarantee(dual: Dual, solution: Solution, norms: tuple[float, float] | None = None) -> Guarantee:
     """Return the guarantee of a solution.
 
-    `norms` are E||C(x)|| and E||C(x)||^2, if they are known without a pass over the rows.
+    `norms` are E||C(x)|| and E||C(x)||^2; without them, they are computed from the dual.
     """
     mean_norm, sigma2 = (dual.mean_norm, dual.sigma2) if norms is None else norms
     # The least Lagrangian, -F(lambda), is at most the cost of a policy with slack s less s ||lambda||_1.
@@ -197,14 +208,14 @@ def make_guarantee(dual: Dual, solution: Solution, norms: tuple[float, float] | 
 
 
 def compute_prices(form: LinearForm, multipliers: Floats) -> Floats:
-    """Return the price of each rule in its own units, (M,): the saving for each unit of a looser bound."""
+    """Return the price of each rule, (M,): the saving per unit by which its bound is loosened."""
     return form.prices(find_least_multipliers(form, multipliers))
 
 
 def find_least_multipliers(form: LinearForm, multipliers: Floats) -> Floats:
-    """Return the multipliers (M,) with the least sum of prices that decide alike.
+    """Return equivalent multipliers (M,), with the same decisions and the least sum of prices.
 
-    They differ from the given ones in rules of bound zero only.
+    Only multipliers of rules whose bound is zero change.
     """
     zero = np.flatnonzero(abs(form.bounds) <= 1e-12)
     # With more than 400 rules or a very large matrix, the linear program would take longer than the fit.
@@ -235,7 +246,7 @@ def find_least_multipliers(form: LinearForm, multipliers: Floats) -> Floats:
 
 
 def _find_basis(feature_map: FeatureMap) -> Floats:
-    """Return each feature as a sum of independent ones, (F, C)."""
+    """Return each feature as a combination of linearly independent features, (F, C)."""
     values = {name: attribute.values for name, attribute in feature_map.attributes.items()}
     if feature_map.action_space.classes:
         values[LABEL] = tuple(feature_map.action_space.classes)
@@ -252,7 +263,10 @@ def _find_basis(feature_map: FeatureMap) -> Floats:
 
 
 def _expand(event: Conditions, values: Mapping[str, tuple[Value, ...]]) -> list[tuple[Conditions, float]]:
-    """Write an event without the last value of any attribute: P(last) = P(any) - P(the others)."""
+    """Return an event as a signed sum of events without the last value of any attribute.
+
+    This uses P(last value) = P(any value) - P(the other values).
+    """
     parts: list[list[tuple[Conditions, float]]] = []
     for name, value in event:
         *others, last = values.get(name, (value, None))
@@ -268,23 +282,26 @@ def _expand(event: Conditions, values: Mapping[str, tuple[Value, ...]]) -> list[
 def confirm_prices(
     correction: Correction, solved: CorrectedSolution, prices: Floats, units: Floats, shares: Floats
 ) -> Floats:
-    """Return the prices (M,) of observed rules, scaled if they promise a saving that rows do not confirm.
+    """Return the prices (M,) of observed rules, corrected where refitting does not confirm their savings.
 
-    A multiplier is the slope of the predicted cost. Where few rows decide about a rule, and where a ratio
-    crosses its bound at several prices, the observed cost may fall by much less, or more, when the bound
-    is loosened. So statements about ratios, and those that promise a saving beyond the noise of the cost,
-    are loosened by about a standard error of their rates and fitted again. If the saving is less than half
-    or more than twice the promised one, their prices become those of the saving.
+    A multiplier is the slope of the predicted cost. If a rule depends on few rows, or if a ratio reaches its
+    bound at several prices, loosening the bound may change the observed cost by much less or much more. So
+    the
+    statements about ratios, and those whose promised saving exceeds the noise of the cost, are loosened by
+    about
+    one standard error of their rates and fitted again. If the actual saving is less than half or more than
+    twice the promised one, the prices are rescaled to the actual saving.
 
     Parameters
     ----------
     correction : Correction
     solved : CorrectedSolution
     prices : array of shape (n_rules,)
+        The prices to confirm.
     units : array of shape (n_rules,)
-        a rule's own unit in that of the dual.
+        The own unit of each rule, in units of the dual.
     shares : array of shape (n_rules,)
-        how far each rule moves with the level of its statement.
+        The change of each rule's bound per unit of the level of its statement.
     """
     if not correction.facts.affected.any() or solved.solution.status is not Status.CONVERGED:
         return prices

@@ -1,10 +1,9 @@
-"""Ratio rules, such as error() <= 0.05 * accepted(): tightened by their level, not by a distance.
+"""Ratio rules, such as error() <= 0.05 * accepted(), which are tightened by their level, not by a margin.
 
-A rule without a constant compares two rates, N <= D. To keep it on new rows with high probability one would
-hold N <= D - margin; but where D is small (few rows are accepted) no policy may leave such a margin, although
-it can hold the ratio as low as it likes. So the level is tightened instead, N <= (1 - share) D. The same goes
-for rules as observed: where no shift of the bound makes the observed ratio right, another level of the
-predicted one does.
+A rule without a constant compares two rates, N <= D. A margin would require N <= D - margin, which no policy
+may satisfy if D is small (because few rows are accepted), although the ratio can be arbitrarily low. So the
+level is tightened instead: N <= (1 - share) D. For the same reason, observed ratio rules are satisfied by
+changing the level of the predicted ratio if no shift of the bound suffices.
 """
 
 from __future__ import annotations
@@ -17,13 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from bylaw._base.typing import Floats
-from bylaw.language.expressions import Rate, Rule
-from bylaw.language.problem import Problem
-from bylaw.program.dual import Dual
-from bylaw.program.linear_form import Feature, compile_problem
-from bylaw.program.observed_rates import RateExcess
-from bylaw.rows.evidence import RowData
+from bylaw._base import Floats
+from bylaw.language import Problem, Rate, Rule
+from bylaw.program import Dual, Feature, RateExcess, compile_problem
+from bylaw.rows import RowData
 
 if TYPE_CHECKING:
     from bylaw.reductions._observe import CorrectedSolution, Correction, RuleFacts
@@ -31,17 +27,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RatioRules:
-    """Which of M rules have the form N <= D, and their D."""
+    """The rules among M that have the form N <= D, with the coefficients of D."""
 
-    chosen: NDArray[np.bool_]  # (M,)
-    predicted: sparse.csr_array  # (M, F * A): D in the coefficients of the dual's form; zero for other rules
-    observed: sparse.csr_array  # (M, F' * A): the same as observed
+    chosen: NDArray[np.bool_]  # (M,): whether each rule has this form
+    predicted: sparse.csr_array  # (M, F * A): coefficients of the predicted D; zero for other rules
+    observed: sparse.csr_array  # (M, F' * A): coefficients of the observed D; zero for other rules
 
     @classmethod
     def find(cls, facts: RuleFacts) -> RatioRules | None:
         """Return the ratio rules of a problem, or None if it has none.
 
-        A rule whose opposite is a rule too is not one of them, because both cannot be tightened.
+        Rules whose opposite is also a rule are excluded, because both cannot be tightened.
         """
         form, observed = facts.dual.form, facts.rates
         ratios = [is_ratio(found.excess) for found in form.rules]
@@ -66,7 +62,7 @@ class RatioRules:
         return cls(chosen, *parts)
 
     def measure(self, correction: Correction, dual: Dual, multipliers: Floats) -> tuple[Floats, Floats]:
-        """Compute D of the policy with these multipliers, as predicted and as observed, (M,) each."""
+        """Compute D under the policy with these multipliers, predicted and observed, (M,) each."""
         total = dual.tally(multipliers)
         assert total.observed is not None
         predicted: Floats = np.asarray(self.predicted @ (total.moments.ravel() / total.mass))
@@ -74,14 +70,17 @@ class RatioRules:
         return predicted, np.where(correction.rates.visible, observed, predicted)
 
     def tighten(self, correction: Correction, shares: Floats) -> Correction:
-        """Return the same rows under N <= (1 - share) D, for shares (M,) that are zero for other rules."""
+        """Return the correction with the rules N <= (1 - share) D.
+
+        `shares` have the shape (M,) and are zero for other rules.
+        """
         form, scale = correction.dual.form, sparse.diags_array(shares)
         couplings = sparse.csr_array(form.couplings + scale @ self.predicted)
         seen = sparse.csr_array(correction.rates.couplings + scale @ self.observed)
         return correction.with_couplings(couplings, seen)
 
     def restate(self, tightened: Correction, shares: Floats, found: CorrectedSolution) -> CorrectedSolution:
-        """Return a solution of the tightened rules with its rates and margins in terms of the stated ones."""
+        """Return a solution of tightened rules with rates and margins relative to the stated rules."""
         measured = self.measure(tightened, found.dual, found.solution.multipliers)
         predicted, observed = (shares * part for part in measured)
         rates = RateExcess(found.rates.predicted - predicted, found.rates.observed - observed)
@@ -91,7 +90,7 @@ class RatioRules:
 
 
 def is_ratio(excess: Rate) -> bool:
-    """Return whether a rule is N - D <= 0 without a constant, where both are sums of probabilities."""
+    """Return whether a rule has the form N - D <= 0 with sums of probabilities N and D."""
     signs = {coefficient > 0 for _, coefficient in excess.terms}
     return not excess.constant and excess.is_probability and len(signs) == 2
 
@@ -99,6 +98,6 @@ def is_ratio(excess: Rate) -> bool:
 def _compile(
     problem: Problem, rows: RowData, features: Sequence[Feature], scales: Floats
 ) -> sparse.csr_array:
-    """Return the coefficients (M, F * A) of its rules at these features, in these units."""
+    """Return the coefficients (M, F * A) of the problem's rules for these features, in these units."""
     form = compile_problem(problem, rows, features=features)
     return sparse.csr_array(form.couplings * (form.scales / scales)[:, None])

@@ -1,4 +1,4 @@
-"""Warnings about a fitted policy: violated rules, too few rows, rules that hold for nothing, and ties."""
+"""Warnings about a fitted policy: violated rules, small groups, vacuous rules and equivalent actions."""
 
 from __future__ import annotations
 
@@ -11,26 +11,30 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from bylaw._base.runtime import find_stack_level
-from bylaw._base.typing import Floats, Value
-from bylaw._base.validation import MIN_CELL
-from bylaw.engines.databases import SurveyedTable
+from bylaw._base import MIN_CELL, Floats, Value, find_stack_level
+from bylaw.engines import SurveyedTable
 from bylaw.errors import BylawError, ConvergenceWarning, GuaranteeWarning
-from bylaw.language.expressions import LABEL, Rate, Rule, Worst, format_conditions
-from bylaw.language.problem import ExpandedRule, Problem
-from bylaw.policy.policy import Policy
-from bylaw.program.dual import RuleExcesses
-from bylaw.program.linear_form import LinearForm, compile_problem
-from bylaw.program.row_rates import count_denominator, has_rows, measure_rate
-from bylaw.program.solution import FittedRates, Solution, Status
+from bylaw.language import LABEL, ExpandedRule, Problem, Rate, Rule, Worst, format_conditions
+from bylaw.policy import Policy
+from bylaw.program import (
+    FittedRates,
+    LinearForm,
+    RuleExcesses,
+    Solution,
+    Status,
+    compile_problem,
+    count_denominator,
+    has_rows,
+    measure_rate,
+)
 from bylaw.reductions._observe import CHANCE, FEW_ROWS, LEAST_CHANCE, CorrectedSolution, Correction
-from bylaw.rows.evidence import Evidence
+from bylaw.rows import Evidence
 from bylaw.solvers import FullBatch
 
 if TYPE_CHECKING:
     from bylaw.reductions._fitter import Fitter
 
-FEWEST_DECIDED = 0.5  # expected rows in a denominator: with fewer, a ratio is 0/0
+FEWEST_DECIDED = 0.5  # with fewer expected rows in its denominator, a ratio counts as 0/0
 
 
 def _warn(message: str, category: type[Warning] = GuaranteeWarning) -> None:
@@ -38,7 +42,7 @@ def _warn(message: str, category: type[Warning] = GuaranteeWarning) -> None:
 
 
 def _shorten(items: Sequence[str], most: int, ending: str = "") -> str:
-    """Join the first items, and state how many more there are."""
+    """Join the first items, and add the number of further items."""
     more = f"; and {len(items) - most} more{ending}" if len(items) > most else ""
     return "; ".join(items[:most]) + more
 
@@ -47,9 +51,9 @@ def _shorten(items: Sequence[str], most: int, ending: str = "") -> str:
 
 
 def warn_of_violations(form: LinearForm, solution: Solution, found: RuleExcesses, tol: float = 0.0) -> None:
-    """Warn if a policy violates predicted rules by more than its solver may.
+    """Warn if a policy violates rules on predicted rates by more than the tolerance.
 
-    A solver may violate rules by the tolerance, and a stochastic one by three standard errors more.
+    Stochastic solvers may violate a rule by three further standard errors of its rate.
     """
     sampled = solution.status is Status.SAMPLED
     violated = found.mean > tol + (3.0 * found.standard_errors if sampled else 0.0)
@@ -74,14 +78,13 @@ def warn_of_violations(form: LinearForm, solution: Solution, found: RuleExcesses
 
 
 def warn_of_observed_rates(correction: Correction, solved: CorrectedSolution, fitted: FittedRates) -> None:
-    """Warn of rules that are violated as observed, and of rules that too few rows show."""
+    """Warn of rules that the observed rates violate, and of rules that too few rows are about."""
     violated = solved.rates.observed > correction.tol
     if violated[correction.facts.exact].any() and solved.hard is None:  # ties have a warning of their own
         listed = _list_rules(fitted, violated & correction.facts.exact)
         _warn(
-            f"the observed rates of these rows violate rules: {listed}. The probabilities predict "
-            "these rates "
-            "too poorly; loosen the rules, merge small groups, or use better probabilities",
+            f"the observed rates of these rows violate rules: {listed}. The probabilities predict these "
+            "rates too poorly; loosen the rules, merge small groups, or use better probabilities",
             ConvergenceWarning,
         )
     few = correction.facts.conditional & (correction.facts.counts < FEW_ROWS)
@@ -98,16 +101,15 @@ def warn_of_observed_rates(correction: Correction, solved: CorrectedSolution, fi
     if correction.rates.empty:
         cells = "; ".join(map(format_conditions, correction.rates.empty))
         _warn(
-            f"no row was observed with {cells}: rules about such rows hold for the predicted rates, "
-            "and it is "
-            "unknown whether they hold for the observed ones. Merge the group with another, or add rows"
+            f"no row was observed with {cells}: rules about such rows hold for the predicted rates, and it "
+            "is unknown whether they hold for the observed ones. Merge the group with another, or add rows"
         )
     if correction.facts.rows.observed and correction.dual.source is None:
         _warn_of_simple_policies(correction, solved)
 
 
 def _warn_of_simple_policies(correction: Correction, solved: CorrectedSolution) -> None:
-    """Warn if a constant decision on some of the rows satisfies the rules and costs less, as observed."""
+    """Warn if a constant decision on some of the rows satisfies the observed rules at a lower cost."""
     cost = correction.rates.measure_cost(solved.dual.tally(solved.solution.multipliers))
     simple = correction.stated.mixture
     noise = 2.0 * correction.dual.loss_unit / math.sqrt(correction.dual.n_rows)  # two standard errors
@@ -122,7 +124,7 @@ def _warn_of_simple_policies(correction: Correction, solved: CorrectedSolution) 
 
 
 def warn_of_small_chance(correction: Correction, solved: CorrectedSolution) -> None:
-    """Warn if rules with an automatic margin are likely to be violated on new rows."""
+    """Warn if rules fitted with margin="auto" are likely to be violated on new rows."""
     chance, rows = correction.estimate_chance(solved)
     if chance >= LEAST_CHANCE or solved.solution.status is Status.MISSED:
         return
@@ -135,10 +137,10 @@ def warn_of_small_chance(correction: Correction, solved: CorrectedSolution) -> N
 
 
 def warn_of_small_groups(policy: Policy, evidence: Evidence) -> None:
-    """Warn once of all groups with few rows to which rules refer.
+    """Give one warning that lists all groups in rules that have few rows.
 
-    Observed rates have a warning of their own. In tables of fewer than a hundred rows every group is small.
-    """
+    Policies for observed rates have another warning. Tables of fewer than ten times the minimum size of a
+    group are ignored, because all of their groups are small."""
     rows = policy.guarantee.rows
     if policy.fitted_rates is not None or not rows >= 10 * MIN_CELL:
         return
@@ -151,22 +153,21 @@ def warn_of_small_groups(policy: Policy, evidence: Evidence) -> None:
     if small:
         named = _shorten([f"{group} has {count:,.0f} rows" for count, group in small], 10)
         _warn(
-            f"rules refer to groups with fewer than {MIN_CELL} rows ({named}). It is unknown whether "
-            "the rules "
-            "hold there, and the exact weights in the policy's file can reveal single rows of such groups. "
-            "Merge them with other groups, or leave them out of the rules"
+            f"rules refer to groups with fewer than {MIN_CELL} rows ({named}). It is unknown whether the "
+            "rules hold for these groups, and the exact weights in the policy's file can reveal single rows "
+            "of such groups. Merge them with other groups, or leave them out of the rules"
         )
 
 
 def find_coarse_rules(rules: Sequence[ExpandedRule], counts: Floats) -> NDArray[np.bool_]:
-    """Return the rules, (M,), whose rate one of their `counts` rows moves by more than the tolerance."""
+    """Return whether one of the `counts` rows of a rule changes its rate by more than its tolerance, (M,)."""
     return counts * np.array([one.tolerance for one in rules]) < 1
 
 
 def _list_rules(
     fitted: FittedRates, chosen: NDArray[np.bool_], coarse: NDArray[np.bool_] | None = None
 ) -> str:
-    """Describe some rules, the most violated first: by how much, and how far one row moves them."""
+    """Return a text that lists some rules, the most violated first, with the effect of a single row."""
     listed = []
     for j in sorted(np.flatnonzero(chosen).tolist(), key=lambda j: -fitted.rules[j].excess):
         rate, is_coarse = fitted.rules[j], coarse is not None and coarse[j]
@@ -177,15 +178,15 @@ def _list_rules(
     return _shorten(listed, 10, ", see policy.observed")
 
 
-# Rules on ratios that hold only because the denominator is zero. A floor on the precision of "fraud" that no
-# row reaches is satisfied by never deciding "fraud": its rate is 0/0, and its shadow price is zero although
-# the rule decides every row.
+# Vacuous rules: rules on ratios that are satisfied only because the denominator is zero. A floor on the
+# precision of "fraud" that no row reaches is satisfied by never deciding "fraud": its rate is 0/0, and its
+# shadow price is zero although the rule affects every row.
 
 
 def mark_vacuous_rules(policy: Policy, fitter: Fitter) -> Policy:
     """Return the policy with the names of its vacuous rules, and warn of them.
 
-    The rows of a database are not read.
+    A rule on a ratio is vacuous if its denominator is zero. The rows of a database are not checked.
     """
     if isinstance(fitter.surveyed, SurveyedTable):
         return policy
@@ -214,7 +215,7 @@ def _divides_by_decisions(rule: Rule, policy: Policy) -> bool:
 
 
 def _describe_vacuous(one: ExpandedRule, policy: Policy, fitter: Fitter) -> str:
-    """State that a rule is vacuous, its cost, and what to do."""
+    """Return the text of a warning of a vacuous rule: its cause, its cost, and advice."""
     problem, rows, minimize = policy.problem, fitter.outcome, policy.problem.minimize
 
     def measure_cost(policy: Policy) -> float:
@@ -226,10 +227,10 @@ def _describe_vacuous(one: ExpandedRule, policy: Policy, fitter: Fitter) -> str:
         never = f"{atom.decided!r} is never decided{among}"
         zeros.append(f"{atom} is zero" if atom.decided is None else never)
     message = (
-        f"{one.rule} holds only because {' and '.join(zeros)} on these {len(rows):,} rows: the rate that it "
-        f"bounds is 0/0, and {minimize} is {measure_cost(policy):.4g}"
+        f"{one.rule} holds only because {' and '.join(zeros)} on these {len(rows):,} rows: its rate "
+        f"is 0/0, and {minimize} is {measure_cost(policy):.4g}"
     )
-    advice = "Loosen the rule to a level that decisions reach; a frontier over its level shows which"
+    advice = "Loosen the rule to a level that decisions can reach; use frontier() to find such a level"
     if fitter.surveyed is not None or len(rows) > 20_000:  # the fits below would take more than a second
         return f"{message}. {advice}"
     again = replace(fitter, solver=FullBatch(), certifying=None, callback=None)
@@ -239,19 +240,19 @@ def _describe_vacuous(one: ExpandedRule, policy: Policy, fitter: Fitter) -> str:
         return f"{message}. {advice}"
     message += f" ({round(measure_cost(free), 12):.4g} without the rule)"
     if not _reaches(one.rule, free, again):
-        return f"{message}. The same is so without the rule, which has no effect here: leave it out"
+        return f"{message}. Without the rule, the result is the same; leave it out"
     reach = _find_reach(problem, one.place, free, again)
     if reach is None:
         return f"{message}. {advice}"
     best = "highest" if one.rule.sense == ">=" else "lowest"
     return (
         f"{message}. The {best} level that decisions reach on these rows is about {reach:g}: loosen the rule "
-        f"to {problem.rules[one.place].at(reach)} or further, or give better probabilities"
+        f"to {problem.rules[one.place].at(reach)} or further, or use better probabilities"
     )
 
 
 def _reaches(rule: Rule, policy: Policy | None, fitter: Fitter) -> bool:
-    """Return whether the denominators of a rule are not zero under a policy."""
+    """Return whether the denominators of a rule are positive under a policy."""
     if policy is None:
         return False
     chances = policy.probabilities(fitter.evidence)
@@ -261,9 +262,8 @@ def _reaches(rule: Rule, policy: Policy | None, fitter: Fitter) -> bool:
 def _find_reach(problem: Problem, place: int, free: Policy, fitter: Fitter) -> float | None:
     """Return the tightest level of a rule at which its ratio is not 0/0, by bisection.
 
-    The search begins at the level of the policy without the rule. Return None if that policy has no such
-    level.
-    """
+    The search starts at the level of the policy without the rule. Return None if that policy does not satisfy
+    a looser level."""
     rule, rows = problem.rules[place], fitter.outcome
     if not isinstance(rule, Rule):
         return None
@@ -282,7 +282,7 @@ def _find_reach(problem: Problem, place: int, free: Policy, fitter: Fitter) -> f
 
 
 def _fit_quietly(fitter: Fitter, problem: Problem) -> Policy | None:
-    """Return the policy of another problem on the same rows, or None if there is none."""
+    """Return the policy of another problem on the same rows, or None if the fit fails."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -297,9 +297,9 @@ def _fit_quietly(fitter: Fitter, problem: Problem) -> Policy | None:
 
 
 def warn_of_alike_actions(policy: Policy, evidence: Evidence) -> None:
-    """Warn of equivalent actions, and name a problem that distinguishes them.
+    """Warn of equivalent actions, and suggest a problem that distinguishes them.
 
-    `evidence` are the fitted rows, or a sample of them.
+    `evidence` contains the fitted rows, or a sample of them.
     """
     alike = find_alike_actions(policy, evidence)
     if not alike:
@@ -310,7 +310,7 @@ def warn_of_alike_actions(policy: Policy, evidence: Evidence) -> None:
     how = "always takes the first of" if policy.deterministic else "chooses at random between"
     minimize = policy.problem.minimize
     if isinstance(minimize, Worst) or not set(alike).intersection(policy.action_space.classes):
-        advice = "Minimize a sum in which each has a cost of its own, or leave all but one out"
+        advice = "Minimize a sum that gives each a different cost, or remove all of them but one"
     elif evidence.margins is not None:  # the evidence is a sample of out-of-memory rows
         advice = f"To decide by errors, minimize {minimize} + 0.1 * error()"
     else:
@@ -327,9 +327,9 @@ def warn_of_alike_actions(policy: Policy, evidence: Evidence) -> None:
 
 
 def find_alike_actions(policy: Policy, evidence: Evidence) -> tuple[Value, ...]:
-    """Return actions with the same part in the objective and about the same scores on all rows.
+    """Return actions with the same cost and nearly the same scores on all rows; empty if there are none.
 
-    There are none among sets.
+    The result is also empty for prediction sets.
     """
     rates = _list_objectives(policy)
     if not policy.action_space.rivals or not rates:
@@ -355,7 +355,7 @@ def find_alike_actions(policy: Policy, evidence: Evidence) -> tuple[Value, ...]:
 
 
 def _list_objectives(policy: Policy) -> list[Rate]:
-    """Return the linear rates of which the objective is made; none if it is a product."""
+    """Return the linear rates in the objective; empty if it contains a product."""
     minimize = policy.problem.minimize
     if isinstance(minimize, Worst):
         return [minimize.rate]
@@ -366,9 +366,9 @@ def _list_objectives(policy: Policy) -> list[Rate]:
 
 
 def _measure_features(policy: Policy, evidence: Evidence) -> Floats:
-    """Return the largest size of each feature on a thousand rows, (F,).
+    """Return the largest absolute value of each feature on about a thousand rows, (F,).
 
-    Without rows, probabilities are at most one, and other columns may be of any size.
+    Without rows, probabilities are bounded by one, and other columns by a very large number.
     """
     features = policy.feature_map.features
     if not len(evidence):

@@ -1,13 +1,13 @@
-"""Weights of groups for which a linear objective has the optimum of the worst group.
+"""Weights of groups with which a linear objective has the same optimum as the rate of the worst group.
 
-The least max_g r_g over policies is the maximum, over weights w of the groups on the simplex, of the least
-sum_g w_g r_g: a dual with multipliers on a simplex (`Simplex`) beside those of the rules.
+The minimum over policies of max_g r_g is the maximum, over weights w of the groups on the simplex, of the
+minimum of sum_g w_g r_g. This is a dual with multipliers on a simplex (`Simplex`) beside those of the rules.
 
-For observed rates, weights are the multipliers of rules instead: with one group h as a reference, minimize
-r_h subject to r_g - r_h <= 0, and w_h is the remainder of one. If there is no remainder, w_h is zero at the
-optimum, because the dual is convex, and the search continues without h. Observed rates are convex only
-approximately: if the worst group's rate is far above the weighted mean of all, weights are tried one after
-the other, larger for groups above that mean and smaller for those below, by steps that shrink when they
+For observed rates, the weights are multipliers of rules instead: with one group h as the reference, minimize
+r_h subject to r_g - r_h <= 0; then w_h is one minus the sum of the other weights. If this is negative, w_h is
+zero at the optimum, because the dual is convex, and the search continues without h. Observed rates are convex
+only approximately. If the rate of the worst group is far above the weighted mean, other weights are tried:
+larger ones for groups above the mean and smaller ones for groups below it, with steps that shrink when they
 overshoot.
 """
 
@@ -21,107 +21,100 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from bylaw._base.numeric import as_dense
-from bylaw._base.typing import Floats
+from bylaw._base import Floats, as_dense
 from bylaw.errors import EvidenceError
-from bylaw.language.expressions import Conditions, Worst, format_conditions
-from bylaw.language.problem import Problem
-from bylaw.policy.policy import Policy
-from bylaw.program.dual import Dual, Simplex
-from bylaw.program.linear_form import compile_problem
-from bylaw.program.row_rates import compute_group_rates
-from bylaw.program.solution import GroupRate, Solution, Status
+from bylaw.language import Conditions, Problem, Worst, format_conditions
+from bylaw.policy import Policy
+from bylaw.program import Dual, GroupRate, Simplex, Solution, Status, compile_problem, compute_group_rates
 from bylaw.reductions._policies import predict_actions
-from bylaw.rows.evidence import Evidence
-from bylaw.rows.outcomes import ObservedRows
-from bylaw.solvers.full_batch import FullBatch
+from bylaw.rows import Evidence, ObservedRows
+from bylaw.solvers import FullBatch
 
 if TYPE_CHECKING:
     from bylaw.reductions._fitter import Fitter
 
-Fit = Callable[[Problem, Dual], Floats | None]  # multipliers (M,), or None if the rules are violated
+Fit = Callable[[Problem, Dual], Floats | None]  # returns multipliers (M,), or None if rules are violated
 
 
 class GroupWeights(NamedTuple):
-    """The weights of a linear objective with the optimum of the worst group."""
+    """The group weights of a linear objective that has the same optimum as the worst group."""
 
-    weights: Mapping[Conditions, float]  # of every group, of sum one
-    multipliers: Floats  # (M,), of the problem's own rules
+    weights: Mapping[Conditions, float]  # the weight of every group; their sum is one
+    multipliers: Floats  # (M,): multipliers of the rules of the problem
 
 
 class Trial(NamedTuple):
-    """Weights, and the observed rates of the groups under their policy."""
+    """Group weights, and the observed rates of the groups under the policy of these weights."""
 
     solved: GroupWeights
-    rates: Floats  # (G,), as observed
+    rates: Floats  # (G,): observed rates
     violated: bool  # whether a rule is violated
 
     @property
     def weights(self) -> Floats:
-        """The weights, (G,)."""
+        """The weights of the groups, (G,)."""
         return np.array(list(self.solved.weights.values()))
 
     @property
     def rank(self) -> tuple[bool, float]:
-        """Whether a rule is violated, and then the rate of the worst group; lower is better."""
+        """Whether a rule is violated, and the rate of the worst group, for comparisons; lower is better."""
         return self.violated, float(self.rates.max())
 
     @property
     def gap(self) -> float:
-        """The worst rate less the weighted mean, which is zero at the optimum."""
+        """The rate of the worst group minus the weighted mean of all groups, which is zero at the optimum."""
         return float(self.rates.max() - self.weights @ self.rates)
 
 
 @dataclass(frozen=True)
 class GroupSearch:
-    """A search for the weights of groups in a problem whose objective is the worst group's rate."""
+    """A search for group weights in a problem whose objective is the rate of the worst group."""
 
     problem: Problem
     evidence: Evidence
 
     @property
     def objective(self) -> Worst:
-        """The rate of the worst group."""
+        """The objective of the problem: the rate of the worst group."""
         assert isinstance(self.problem.minimize, Worst)
         return self.problem.minimize
 
     @cached_property
     def groups(self) -> tuple[Conditions, ...]:
-        """All groups. It is an error if one has no rows."""
+        """The conditions of all groups; raises if a group has no rows."""
         groups = self.objective.list_groups(self.evidence.classes, self.evidence.group_values)
         for group in groups:
             if not self.evidence.frequency(group) > 0:
                 raise EvidenceError(
                     f"{self.objective}: every group must have rows, got none with "
-                    f"{format_conditions(group)}; "
-                    "merge rare values, or leave an attribute out of by="
+                    f"{format_conditions(group)}; merge rare values, or leave an attribute out of by="
                 )
         return groups
 
     @property
     def equal_weights(self) -> dict[Conditions, float]:
-        """The same weight for each group."""
+        """Equal weights for all groups."""
         return dict.fromkeys(self.groups, 1 / len(self.groups))
 
     def weigh(self, weights: Mapping[Conditions, float] | None = None) -> Problem:
-        """Return the problem with a linear objective, by default with equal weights."""
+        """Return the problem that minimizes a weighted mean of the groups' rates, equal by default."""
         return self.problem.with_objective(self.objective.weigh(weights or self.equal_weights))
 
     def apply(self, dual: Dual, weights: Mapping[Conditions, float]) -> tuple[Problem, Dual]:
-        """Return the problem with these weights, and its dual; `dual` is that of equal weights."""
+        """Return the problem with these weights, and its dual. `dual` is the dual of equal weights."""
         problem = self.weigh(weights)
         return problem, self._compile(dual, problem)
 
     def _compile(self, dual: Dual, problem: Problem) -> Dual:
-        """Compile another problem with the same features on the rows of a dual."""
+        """Return the dual of another problem with the same features on the same rows."""
         features = dual.form.feature_map.features
         form = compile_problem(problem, self.evidence, dual.form.frequencies, features=features)
         return replace(dual, form=form)
 
     def find_weights(self, fitter: Fitter) -> tuple[Dual, GroupWeights]:
-        """Find the weights, as observed if labels or groups were given.
+        """Find the weights, for observed rates if labels or groups were given.
 
-        Return them with the dual of equal weights. Weights are equal if the rules conflict.
+        Return the dual of equal weights and the weights, which are equal if the rules conflict.
         """
         # A larger beta, because groups that are not the worst are decided by a small part of the loss.
         dual, _ = fitter.make_dual(self.weigh(), 3.0, stated=self.problem.minimize)
@@ -155,9 +148,9 @@ class GroupSearch:
         return dual, self.improve(dual, best, try_weights).solved
 
     def find(self, dual: Dual, tol: float) -> GroupWeights | None:
-        """Find the weights for predicted rates, or return None if the rules conflict.
+        """Find the weights for predicted rates; return None if the rules conflict.
 
-        `dual` is that of equal weights.
+        `dual` is the dual of equal weights.
         """
         minimax, n_rules = self._add_groups(dual), dual.n_rules
         assert minimax.simplex is not None
@@ -168,7 +161,10 @@ class GroupSearch:
         return GroupWeights(dict(zip(self.groups, weights, strict=True)), solution.multipliers[:n_rules])
 
     def _add_groups(self, dual: Dual) -> Dual:
-        """Return the dual with a multiplier for each group, of its rate less the mean of all, in one unit."""
+        """Return the dual with one further multiplier for each group.
+
+        Its coefficients are those of the group's rate minus the mean rate of all groups, in a common unit.
+        """
         stated = [self.objective.given(group) <= 0 for group in self.groups]
         form, rates = dual.form, self._compile(dual, self.weigh().with_rules(stated)).form
         unit = float(rates.scales.max())
@@ -184,7 +180,10 @@ class GroupSearch:
         return replace(dual, form=form, simplex=Simplex(len(self.groups), unit))
 
     def find_observed(self, dual: Dual, fit: Fit, about: GroupWeights) -> GroupWeights | None:
-        """Find the weights for observed rates, near other weights; `dual` is that of equal weights."""
+        """Find the weights for observed rates, near the weights `about`; return None if no fit succeeds.
+
+        `dual` is the dual of equal weights.
+        """
         groups = sorted(self.groups, key=lambda group: -about.weights[group])
         while len(groups) > 1:
             reference, *others = groups
@@ -209,9 +208,9 @@ class GroupSearch:
     def improve(
         self, dual: Dual, begin: Trial, try_weights: Callable[[dict[Conditions, float]], Trial]
     ) -> Trial:
-        """Try other weights as long as the worst group's rate is far above the weighted mean.
+        """Try other weights as long as the rate of the worst group is far above the weighted mean.
 
-        Fewer weights are tried on more rows.
+        The number of trials decreases with the number of rows.
         """
         best = last = begin
         steps, before = np.full(len(self.groups), 0.5), np.zeros(len(self.groups))
@@ -230,7 +229,7 @@ class GroupSearch:
 
 
 def add_groups(policy: Policy, search: GroupSearch, found: GroupWeights, rows: ObservedRows) -> Policy:
-    """Return the policy as one of the stated problem, with the observed rates of the groups."""
+    """Return the policy for the stated problem, with the weights and observed rates of the groups."""
     chances = policy.probabilities(search.evidence)
     rates = compute_group_rates(search.objective, rows, chances, policy.action_space)
     groups = tuple(GroupRate(group, found.weights[group], rates[group]) for group in search.groups)

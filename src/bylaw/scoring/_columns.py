@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from bylaw._base.typing import Value
-from bylaw._base.validation import as_scalar
+from bylaw._base import Value, as_scalar
 from bylaw.errors import OptionError
-from bylaw.language.action_space import ActionSpace
-from bylaw.language.expressions import LABEL
-from bylaw.program.linear_form import FeatureMap
-from bylaw.rows.columns import Columns
-from bylaw.rows.groups import find_combination
+from bylaw.language import LABEL, ActionSpace
+from bylaw.program import FeatureMap
+from bylaw.rows import Columns, find_combination
 
 ReferenceForm = Literal["labels", "probabilities"]
 NORMALIZED = "an export takes probabilities as they are: divide them by their sum in the table"

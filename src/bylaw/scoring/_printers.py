@@ -11,10 +11,9 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from bylaw._base.typing import Value
-from bylaw._base.validation import check_choice, check_text, make_visible
+from bylaw._base import Value, check_choice, check_text, make_visible
 from bylaw.errors import OptionError
-from bylaw.rows.evidence import REJECTED
+from bylaw.rows import REJECTED
 from bylaw.scoring._columns import get_column, is_complement
 from bylaw.scoring._program import Features
 from bylaw.scoring._vectors import Vector, sort_steps

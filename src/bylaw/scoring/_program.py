@@ -15,20 +15,17 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from bylaw._base.numeric import NEGLIGIBLE
-from bylaw._base.typing import Value
-from bylaw.calibration.calibration import Calibration
-from bylaw.calibration.maps import LOWEST_LOG, CalibrationMap
+from bylaw._base import NEGLIGIBLE, Value
+from bylaw.calibration import LOWEST_LOG, Calibration, CalibrationMap
 from bylaw.errors import OptionError
-from bylaw.language.expressions import LABEL, Conditions, CostColumn, format_conditions
-from bylaw.program.linear_form import Feature, FeatureMap
-from bylaw.rows.columns import Columns
-from bylaw.rows.evidence import REJECTED, ROUNDING, SUM_TOLERANCE
+from bylaw.language import LABEL, Conditions, CostColumn, format_conditions
+from bylaw.program import Feature, FeatureMap
+from bylaw.rows import REJECTED, ROUNDING, SUM_TOLERANCE, Columns
 from bylaw.scoring._columns import check_columns, find_combined, find_model, list_answers, list_values
 from bylaw.scoring._vectors import Vector, apply, case, constant, join, linear, read
 
 if TYPE_CHECKING:
-    from bylaw.policy.policy import Policy
+    from bylaw.policy import Policy
 
 UNDERFLOW = 1e-100  # smaller numbers count as zero: PostgreSQL refuses products that underflow
 _LARGEST = sys.float_info.max

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bylaw._base.numeric import HEX_DIGITS, PER_DIGEST
-from bylaw._base.validation import check_key
+from bylaw._base import HEX_DIGITS, PER_DIGEST, check_key
 from bylaw.errors import OptionError
-from bylaw.rows.columns import Columns
+from bylaw.rows import Columns
 from bylaw.scoring._printers import Dialect, DialectName, SqlPrinter, get_dialect, write_comment
 from bylaw.scoring._program import Features, compute_probabilities, describe_policy
 from bylaw.scoring._vectors import Vector, apply, case, constant, join, linear, read
 
 if TYPE_CHECKING:
-    from bylaw.policy.policy import Policy
+    from bylaw.policy import Policy
 
 _PLACEHOLDER = re.compile(r"\?|%s|%\([A-Za-z_][A-Za-z0-9_]*\)s|[$:@][A-Za-z0-9_]{1,30}", re.ASCII)
 _HERE = "\0"  # where the parameter goes: no name and no text can have it

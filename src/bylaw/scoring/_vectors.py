@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bylaw._base.typing import Floats
+from bylaw._base import Floats
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,1 +1,1 @@
-"""One file per command."""
+"""The commands, in one module per topic."""

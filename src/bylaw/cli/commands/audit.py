@@ -1,4 +1,4 @@
-"""Commands that test a policy: audit, and watch, with a state that grows from run to run."""
+"""The commands that test a policy: audit, and watch, whose state is updated by each run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from bylaw.errors import EvidenceError, OptionError, Remedy, join_remedy
 if TYPE_CHECKING:
     from bylaw.cli.tables import PolicyTables
 
-_EXIT = {  # of other verdicts, undecided
+_EXIT = {  # exit codes by verdict; others are undecided
     "certified": ExitCode.SUCCESS,
     "violated": ExitCode.BROKEN,
     "estimated to be broken": ExitCode.BROKEN,
@@ -80,7 +80,7 @@ def run_audit(
 
       bylaw audit policy.json 'logs/2024-*.parquet' --label y --sample 1000000
     """
-    from bylaw._base.validation import check_choice
+    from bylaw._base import check_choice
     from bylaw.cli.decisions import read_decisions
     from bylaw.cli.tables import PolicyTables, check_propensity_weights
     from bylaw.testing import METHODS
@@ -120,9 +120,9 @@ def run_audit(
 
 
 def _describe_audit(audit: bylaw.Audit, statements: Mapping[str, str]) -> Iterator[Any]:
-    """Yield each rule or family as stated, with its worst member, and the verdict on all."""
+    """Yield lines for each rule or family with its worst single rule, and the verdict on all rules."""
     from bylaw.testing import describe_cost, describe_need, format_referred
-    from bylaw.view.numbers import format_bounds
+    from bylaw.view import format_bounds
 
     families: dict[str, list[bylaw.RuleAudit]] = {}
     for rule in audit.shown.rules:
@@ -226,11 +226,11 @@ def run_watch(
 
       bylaw watch policy.json outcomes.parquet --state watch.json --late --id-column id --label y
     """
-    from bylaw._base.files import hash_file, lock_folder
+    from bylaw._base import hash_file, lock_folder
     from bylaw.cli.rules_file import RulesFile
     from bylaw.cli.tables import PolicyTables
-    from bylaw.language.expressions import CHANGED
-    from bylaw.rows.table_files import find_files, look_at
+    from bylaw.language import CHANGED
+    from bylaw.rows import find_files, look_at
 
     given = context.obj
     check_outputs(None, [policy, table, given.other_rules], state, plot)
@@ -250,7 +250,7 @@ def run_watch(
                     monitor.restart()
             elif late:
                 raise OptionError(
-                    f"the state {state} does not exist: count the rows first, then add labels with --late"
+                    f"the state {state} does not exist; count the rows first, then add labels with --late"
                 )
             else:
                 options.refuse_idle("a state that exists", restart=restart)
@@ -262,7 +262,7 @@ def run_watch(
                 batch = hashlib.sha256(b"".join(digests)).hexdigest()[:16]
             counted = batch not in monitor.batches
             if not counted:
-                remark(f"{table} was counted before; it is not counted again")
+                remark(f"{table} was counted before and is not counted again")
             elif late:
                 options.refuse(
                     "is for new rows; with --late, a table has ids, labels and groups",
@@ -276,7 +276,7 @@ def run_watch(
         finally:
             if before != {path: look_at(path) for path in find_files(str(table))}:
                 raise EvidenceError(
-                    f"{table} was changed while it was read; nothing was counted. Run it again"
+                    f"{table} was changed while it was read, so nothing was counted; run the command again"
                 )
         if batch not in monitor.batches:
             counted = False
@@ -297,14 +297,14 @@ def run_watch(
 def _load_monitor(
     state: Path, tables: PolicyTables, limit: list[str] | None, settings: Mapping[str, Any]
 ) -> bylaw.Monitor:
-    """Return the monitor of an earlier run, or raise if an option differs from those of that run."""
+    """Return the monitor of an earlier run; raise if an option differs from that run."""
     from bylaw.cli.tables import parse_limits
-    from bylaw.fitting.refit import counts_changes
+    from bylaw.fitting import counts_changes
 
     monitor = bylaw.Monitor.load(state, tables.policy)
     if not tables.reads_changes and any(map(counts_changes, monitor.problem.rules)):
         raise OptionError(
-            f"{state} watches changed decisions: give the earlier policy, --previous, as in its first run"
+            f"{state} watches changed decisions, which needs the earlier policy; pass it with --previous"
         )
     rules = [*map(str, monitor.problem.rules)]
     differs = {
@@ -312,27 +312,29 @@ def _load_monitor(
         **{name: value not in (None, getattr(monitor, name)) for name, value in settings.items()},
         "limit": bool(limit) and parse_limits(limit, monitor.problem) != dict(monitor.limits),
     }
-    options.refuse(f"differs from the first run of {state}: leave it out, or use another state", **differs)
+    options.refuse(f"differs from the first run of {state}; leave it out, or use another state", **differs)
     return monitor
 
 
 def _make_monitor(
     tables: PolicyTables, table: Path, limit: list[str] | None, settings: Mapping[str, Any]
 ) -> bylaw.Monitor:
-    """Return a new monitor; the table has the values of groups that the policy does not know.
+    """Return a new monitor. Values of groups that are not in the policy are read from the table.
 
-    If the earlier policy is unknown, rules on changed decisions are left out.
+    Without the earlier policy, rules on changed decisions are left out.
     """
     from bylaw.cli.tables import parse_limits, read_rows
-    from bylaw.fitting.refit import counts_changes
+    from bylaw.fitting import counts_changes
 
     problem, rules = tables.problem, None
     if not tables.reads_changes:
         kept = [rule for rule in problem.rules if not counts_changes(rule)]
         if not kept:
-            raise OptionError("all rules are on changed decisions: give the earlier policy, --previous")
+            raise OptionError(
+                "all rules are on changed decisions, which need the earlier policy; pass it with --previous"
+            )
         if len(kept) < len(problem.rules):
-            remark("changed decisions are not watched: that needs the earlier policy, --previous")
+            remark("changed decisions are not watched, because they need the earlier policy (--previous)")
         problem = problem.with_rules(kept)
     if tables.others is not None or not tables.reads_changes:
         rules = list(problem.rules)
@@ -355,12 +357,12 @@ def _add_rows(
     decisions: str | None,
     outcomes: list[str] | None,
 ) -> None:
-    """Count the rows of a table, of which some may have been counted without their labels."""
+    """Count the rows of a table. Rows that were counted without labels before get their labels."""
     import numpy as np
 
     from bylaw.cli.decisions import read_decisions
     from bylaw.cli.tables import read_outcomes
-    from bylaw.language.expressions import CHANGED
+    from bylaw.language import CHANGED
 
     policy = tables.policy
     evidence, columns = tables.read(table)
@@ -377,22 +379,24 @@ def _add_rows(
 
 
 def _add_late(monitor: bylaw.Monitor, tables: PolicyTables, table: Path, batch: str) -> None:
-    """Add labels and groups of rows that were counted before."""
-    from bylaw.rows.table_files import TableFile
+    """Add labels and groups to rows that were counted before."""
+    from bylaw.rows import TableFile
 
     card, stated = tables.policy.card.columns, tables.stated
     fitted = bylaw.Columns.from_dict(card) if card else bylaw.Columns()
     names = TableFile(table).names
     ids = stated.get("id") or fitted.id
     if ids is None or ids not in names:
-        raise OptionError(f"{table} has no column of ids {ids!r}: name it with --id-column NAME")
+        raise OptionError(
+            f"{table} must have a column of ids, got none named {ids!r}; name it with --id-column NAME"
+        )
     label = stated.get("label") or fitted.label
     columns = {**fitted.true_groups, **stated.get("groups", {}), **stated.get("true_groups", {})}
     groups = {group: column for group, column in columns.items() if column in names}
     if label not in names and not groups:
         raise EvidenceError(
-            f"{table} has neither labels nor groups: name their columns, --label COLUMN or --true-group "
-            "NAME=COLUMN"
+            f"{table} must have labels or groups, got neither; name their columns with --label COLUMN or "
+            "--true-group NAME=COLUMN"
         )
     values: dict[str, Any] = {column: monitor.groups.get(group, ()) for group, column in groups.items()}
     if label in names:
@@ -407,9 +411,9 @@ def _add_late(monitor: bylaw.Monitor, tables: PolicyTables, table: Path, batch: 
 
 
 def _describe_watch(monitor: bylaw.Monitor, state: Path, **shown: int) -> Iterator[Any]:
-    """Yield each rule or family as stated, by its worst member, and the headline of all."""
+    """Yield a table with each rule or family, by its worst single rule, and a summary."""
     from bylaw.testing import format_headline, format_interval, format_terms, sort_rules
-    from bylaw.view.cards import Table
+    from bylaw.view import Table
 
     worst: dict[str, bylaw.RuleWatch] = {}
     for one in sort_rules(monitor, **shown):
@@ -436,7 +440,7 @@ def _describe_watch(monitor: bylaw.Monitor, state: Path, **shown: int) -> Iterat
         if one.since is not None:
             yield f"{statement}: {one.status}, alarm at row {one.since:,}; {format_interval(one)}"
     beyond = any(one.since is None and one.is_beyond for one in worst.values())
-    aside = " (a rate beyond its bound may be chance until then)" if beyond else ""
+    aside = " (until then, a rate beyond its bound may be due to chance)" if beyond else ""
     yield make_plain(f"{format_headline(monitor)}; an alarm is 100 % of evidence{aside}", "bold")
     remark(format_terms(monitor))
     yield f"state: {state}"

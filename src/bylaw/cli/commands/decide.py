@@ -1,4 +1,4 @@
-"""Commands on single decisions: decide, for a table of any size, and explain, for one row."""
+"""The commands about single decisions: decide, for a table of any size, and explain, for one row."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from bylaw.errors import OptionError
 if TYPE_CHECKING:
     from bylaw.cli.tables import PolicyTables
 
-_SHOWN_CLASSES = 2  # the likeliest, by the model
-_SHOWN_ACTIONS = 8
+_SHOWN_CLASSES = 2  # number of likeliest classes to print
+_SHOWN_ACTIONS = 8  # number of actions to print
 
 
 @options.share(*("key", "key_file", "previous", "id_column", *options.SCORED, *options.READ, "as_json"))
@@ -67,11 +67,11 @@ def run_decide(
 
       bylaw decide policy.json new/ -o decisions/
     """
-    from bylaw._base.validation import check_choice
+    from bylaw._base import check_choice
     from bylaw.cli.decision_folder import DecisionFolder, name_parts
     from bylaw.cli.decisions import Decider, DecisionColumn, write_decisions
     from bylaw.cli.tables import PolicyTables
-    from bylaw.rows.table_files import detect_format, find_suffix, is_many
+    from bylaw.rows import detect_format, find_suffix, is_many
 
     given = context.obj
     format_, key_file = given.format_, given.key_file
@@ -80,7 +80,7 @@ def run_decide(
     parts = parts and (output.is_dir() or find_suffix(output) is None)
     for name, path in {"the policy": policy, "--key-file": key_file}.items():
         if path == STREAM:
-            raise OptionError(f"only the table can be -, standard input: give {name} as a file")
+            raise OptionError(f"only the table can be standard input (-); pass {name} as a file")
     check_outputs(output, [policy, table, key_file], as_json=given.as_json)
     if not parts:
         options.refuse_idle("a folder of parts", overwrite=overwrite)
@@ -118,9 +118,11 @@ def run_decide(
             else:
                 total = write_decisions(decider, files, target, advance, repeated=repeated_ids)
         if decider.unseen:
-            remark(f"{decider.unseen:,} rows of groups that are new since the fit are rejected")
+            remark(
+                f"{decider.unseen:,} rows have group values that the policy does not know, and are rejected"
+            )
         if counts.get("skipped"):
-            remark(f"{counts['skipped']:,} of {len(targets):,} parts were complete already and are skipped")
+            remark(f"{counts['skipped']:,} of {len(targets):,} parts are complete already and were skipped")
         among = f" in {len(targets):,} parts" if parts else ""
         facts = {"decisions": str(output), "rows": total, **counts, "policy": tables.policy.digest}
         write_result(
@@ -154,10 +156,10 @@ def run_explain(
     given = context.obj
     if table is None and (row is None or wanted is not None):
         raise OptionError(
-            "no row is given: add a table with --row NUMBER or --id ID, or --row '{...}' as JSON"
+            "a row must be given; add a table with --row NUMBER or --id ID, or --row '{...}' as JSON"
         )
     if table is not None and (row is None) == (wanted is None):
-        raise OptionError("give either --row NUMBER, from 0, or --id ID")
+        raise OptionError("one of --row NUMBER (counted from 0) and --id ID must be given")
     if table is not None and row is not None and not row.isdecimal():
         raise OptionError(f"--row must be a number, from 0, got {row!r}")
     secret = options.read_key(given)
@@ -193,10 +195,10 @@ def run_explain(
 def _read_row(
     tables: PolicyTables, table: Path | None, row: str | None, wanted: str | None
 ) -> tuple[bylaw.Evidence, Any]:
-    """Return the row, and its id if it has one."""
+    """Return the row to explain, and its id if it has one."""
     import pyarrow
 
-    from bylaw.rows.table_files import open_columns
+    from bylaw.rows import open_columns
 
     if table is None:
         try:
@@ -211,11 +213,11 @@ def _read_row(
         try:
             rows = pyarrow.Table.from_pylist([{name: content[name] for name in columns.needed}])
         except (OverflowError, pyarrow.ArrowException) as problem:
-            raise OptionError(f"--row has a value that a column cannot hold: {problem}") from None
+            raise OptionError(f"--row must have values that fit into columns: {problem}") from None
         return columns.evidence(rows), content.get(columns.id or "")
     columns = tables.find_columns(table)
     if wanted is not None and columns.id is None:
-        raise OptionError("name the column of the ids with --id-column NAME")
+        raise OptionError("--id needs a column of ids; name it with --id-column NAME")
     names = [*columns.needed, *([] if columns.id in (None, *columns.needed) else [columns.id])]
     matches, first = [], 0  # rows that match, and the number of the first row of a batch
     for batch in open_columns(table, columns, tables.values).batches(names):
@@ -229,11 +231,11 @@ def _read_row(
         if row is not None and matches:
             break
     if not matches and row is not None:
-        raise OptionError(f"{table} has {first:,} rows, from 0 on, and no row {int(row)}")
+        raise OptionError(f"--row must be below the number of rows of {table}, {first:,}, got {int(row)}")
     if not matches:
-        raise OptionError(f"{table} has no row with the id {wanted!r}")
+        raise OptionError(f"--id must be an id in {table}, got {wanted!r}")
     if len(matches) > 1:
-        raise OptionError(f"{table} has several rows with the id {wanted!r}: choose one by its --row NUMBER")
+        raise OptionError(f"{table} has several rows with the id {wanted!r}; choose one with --row NUMBER")
     row_id = None if columns.id is None else matches[0].column(columns.id)[0].as_py()
     return columns.evidence(matches[0]), row_id
 
@@ -241,8 +243,8 @@ def _read_row(
 def _describe(
     why: bylaw.Explanation, policy: bylaw.Policy, evidence: bylaw.Evidence, best: Mapping[str, Any]
 ) -> Iterator[Any]:
-    """Yield the scores of the row, what each rule or family as stated adds to them, and the decisions."""
-    from bylaw.view.cards import Table
+    """Yield the score of each action, the contribution of each rule, and the decisions."""
+    from bylaw.view import Table
 
     groups = [f"{name} is {group.values[group.codes[0]]}" for name, group in evidence.known_groups.items()]
     pairs = zip(evidence.classes, evidence.probabilities[0], strict=True)

@@ -1,4 +1,4 @@
-"""Commands to begin with: demo, all steps on real mortgage files, and rules, the language of rules."""
+"""The commands to start with: demo, which runs all steps on real data, and rules, which lists examples."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EXAMPLES = {
     "Rates, of all rows": {
         "error()": "wrong answers",
         "rejected()": "cases left to a human",
-        "accepted()": "the others",
+        "accepted()": "cases that are not left to a human",
         "selected('approve')": "cases that get this answer",
         "selected('senior')": "cases that go to this option, such as an expert or a model to call",
         "cost([[0, 5], [1, 0]])": "a cost for each true label (row) and answer (column)",
@@ -26,11 +26,11 @@ EXAMPLES = {
     },
     "Rates, of some rows": {
         "selected('approve').given(race='black')": "among one group",
-        "error().given(label='deny')": "among those whose true label this is",
-        "error().given(decision='approve')": "among those with this decision; also with a group",
-        "precision('fraud')": "correct decisions, among those for a label",
-        "recall('fraud')": "correct decisions, among cases with a label",
-        "f1('fraud')": "the harmonic mean of the two",
+        "error().given(label='deny')": "among cases with this true label",
+        "error().given(decision='approve')": "among cases with this decision; also in a group",
+        "precision('fraud')": "correct decisions, among cases with this decision",
+        "recall('fraud')": "correct decisions, among cases with this true label",
+        "f1('fraud')": "the harmonic mean of precision and recall",
         "balanced_error()": "wrong answers, averaged over the true labels",
     },
     "To minimize": {
@@ -45,22 +45,22 @@ EXAMPLES = {
         "custom('usd') <= 0.002": "a budget in money, per case on average",
         "error() <= 0.05 * accepted()": "at most 5 % of the answers are wrong",
         "selected('yes').given(sex='F') >= 0.8 * selected('yes').given(sex='M')": "the four-fifths rule",
-        "abs(error().given(sex='F') - error()) <= 0.02": "within two points of each other",
+        "abs(error().given(sex='F') - error()) <= 0.02": "an error rate within two points of the overall one",
     },
     "To minimize, beside rates": {
         "worst(error(), by='race')": "the rate of the group where it is largest",
-        "worst(error(), by=('sex', 'race'))": "of intersections; 'label' for the true label",
+        "worst(error(), by=('sex', 'race'))": "the same for intersections; 'label' is the true label",
     },
     "Families: one rule for each group, label and side": {
         "demographic_parity('sex', tol=0.02)": "each answer as often in every group as overall",
-        "demographic_parity(['sex', 'race'], tol=0.02)": "of each attribute; a tuple for intersections",
+        "demographic_parity(['sex', 'race'], tol=0.02)": "for each attribute; a tuple for intersections",
         "equalized_odds('sex', tol=0.02)": "the same among cases with the same true label",
         "equal_opportunity('sex', tol=0.02)": "the same among cases with the positive label",
         "disparate_impact('sex', ratio=0.8)": "no group's rate below 0.8 of another's",
-        "error_parity('sex', tol=0.02)": "wrong answers",
-        "predictive_parity('sex', tol=0.05)": "decisions for each label that are right",
-        "rejection_parity('sex', tol=0.02)": "cases left to a human",
-        "coverage_parity('sex', tol=0.02)": "sets that contain the true label",
+        "error_parity('sex', tol=0.02)": "error rates that differ by at most two points from the overall one",
+        "predictive_parity('sex', tol=0.05)": "the same for the precision of each label",
+        "rejection_parity('sex', tol=0.02)": "the same for the rate of cases left to a human",
+        "coverage_parity('sex', tol=0.02)": "the same for sets that contain the true label",
     },
 }
 FILE = """\
@@ -77,7 +77,7 @@ rules = [
 [columns]                       # columns with conventional names may be left out
 probabilities = "p_*"           # or a list; the star is the class
 groups = ["race"]               # known when a decision is made
-label = "outcome"               # the true labels: rules then hold as observed
+label = "outcome"               # the true labels: rules are then about observed rates
 id = "id"
 # weight = "w"
 # references = { old = "old_label" }
@@ -99,7 +99,7 @@ def run_demo(
         Path, typer.Argument(help="The folder for the files of the demo; made if missing.")
     ] = Path("out"),
 ) -> None:
-    """Fit, decide, audit and report on 1,989 real mortgage files.
+    """Fit, decide, audit and report on 1,989 real mortgage applications.
 
     [bold]Example[/bold]
 
@@ -120,12 +120,12 @@ def run_demo(
 
 
 def write_inputs(folder: Path) -> None:
-    """Write two tables, and the rules unless their file exists."""
+    """Write two tables, and a rules file unless it exists."""
     import pyarrow
 
-    from bylaw._base.files import write_text
+    from bylaw._base import write_text
     from bylaw.datasets import mortgages
-    from bylaw.rows.table_files import write_table
+    from bylaw.rows import write_table
 
     tables = mortgages()
     folder.mkdir(parents=True, exist_ok=True)
@@ -137,8 +137,8 @@ def write_inputs(folder: Path) -> None:
     for name in ("scores", "new"):
         write_table(folder / f"{name}.parquet", pyarrow.Table.from_pandas(tables[name], preserve_index=False))
     tell(
-        "1,989 real mortgage files: a third trains a model, a third is for the policy (scores.parquet), a "
-        "third is new (new.parquet)"
+        "1,989 real mortgage applications: one third trains a model, one third is for the fit of the policy "
+        "(scores.parquet), and one third is new (new.parquet)"
     )
 
 
@@ -153,8 +153,8 @@ def run_rules(
 
       bylaw rules --example > rules.toml
     """
-    from bylaw.language.parser import describe_words
-    from bylaw.view.cards import Table
+    from bylaw.language import describe_words
+    from bylaw.view import Table
 
     words = {word.signature: word.help for word in describe_words()}
     text: list[Any] = []

@@ -56,7 +56,7 @@ def run_sql(
     from bylaw.scoring import DIALECTS, DialectName, get_dialect
 
     if dialect is None:
-        raise OptionError(f"no dialect of SQL is given: add --dialect, one of {', '.join(DIALECTS)}")
+        raise OptionError(f"--dialect must be one of {', '.join(DIALECTS)}, got none")
     get_dialect(known := cast("DialectName", dialect))  # checked before the policy is read
     loaded = _load(policy, output)
     columns = _find_columns(loaded)
@@ -106,7 +106,7 @@ def run_onnx(policy: options.PolicyPath, output: Output) -> None:
 
 def _write(output: Path, content: str | Callable[[Path], Any]) -> None:
     """Write a text, or the output of a function, to a file or to standard output."""
-    from bylaw._base.files import write_text
+    from bylaw._base import write_text
 
     with open_output(output, ".onnx") as target:
         write_text(target, content) if isinstance(content, str) else content(target)
@@ -115,22 +115,22 @@ def _write(output: Path, content: str | Callable[[Path], Any]) -> None:
 
 
 def _load(path: Path, output: Path) -> bylaw.Policy:
-    """Return a policy to export, or raise if it reads changed decisions from an earlier policy."""
-    from bylaw.language.expressions import CHANGED
+    """Return the policy to export; raise if it needs the decisions of an earlier policy."""
+    from bylaw.language import CHANGED
 
     check_outputs(output, [path])
     policy = bylaw.Policy.load(path)
     if CHANGED in policy.problem.arrays and CHANGED not in policy.card.columns.get("costs", {}):
         raise OptionError(
-            "a policy that counts changed decisions cannot be exported, since it reads those of the earlier "
-            "policy. Use `bylaw decide POLICY TABLE --previous EARLIER`, or refit without --churn"
+            "a policy with a rule on changed decisions cannot be exported, because it needs those of the "
+            "earlier policy. Use `bylaw decide POLICY TABLE --previous EARLIER`, or refit without --churn"
         )
     return policy
 
 
 def _find_columns(policy: bylaw.Policy) -> bylaw.Columns:
-    """Return the columns of the fit, or those that `bylaw fit` would guess for a policy made in Python."""
-    from bylaw.language.expressions import LABEL
+    """Return the columns of the fit or, for a policy made in Python, those with conventional names."""
+    from bylaw.language import LABEL
 
     if policy.card.columns:
         return bylaw.Columns.from_dict(policy.card.columns)
@@ -140,7 +140,7 @@ def _find_columns(policy: bylaw.Policy) -> bylaw.Columns:
     # Columns of an unknown group together with the label, or with another one, have no obvious names.
     joint = any(event & hidden and len(event & {*hidden, LABEL}) > 1 for event in events)
     if policy.problem.arrays or joint:
-        raise OptionError("the policy does not name the columns that it reads; fit it with `bylaw fit`")
+        raise OptionError("the policy must name the columns that it reads, got none; fit it with `bylaw fit`")
     classes = policy.action_space.classes
     groups = {
         name: name if attribute.known else {value: f"{name}_{value}" for value in attribute.values}

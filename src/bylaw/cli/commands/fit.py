@@ -1,4 +1,4 @@
-"""Commands that fit a policy, fit or refit, and show, which prints its card."""
+"""The commands that fit a policy (fit and refit), and show, which prints its card."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 import bylaw
-from bylaw._base.validation import make_visible
+from bylaw._base import make_visible
 from bylaw.cli import options
 from bylaw.cli.console import remark, show_progress, warn, write_result
 from bylaw.cli.files import check_outputs, name_output, name_saved, open_output, open_tables
 from bylaw.errors import InfeasibleRulesError, OptionError, UncertifiedError
 
-SAMPLE_ROWS = 1_000_000  # of a report on rows that are scanned
+SAMPLE_ROWS = 1_000_000  # number of rows of a report on scanned rows
 
 
 @options.share(
@@ -49,8 +49,8 @@ def run_fit(
 ) -> None:
     """Fit the policy of least cost that satisfies the rules on these rows.
 
-    With a column of labels, rules hold on observed rates; without, on predicted rates. If some labels are
-    missing, rates are prediction-powered: as predicted plus the mean error on labeled rows.
+    With a column of labels, rules are about observed rates; otherwise, about predicted rates. If some labels
+    are missing, rates are prediction-powered: the predicted rate plus its mean error on labeled rows.
     A table that does not fit in memory is scanned several times, and its report uses a sample.
 
     [bold]Examples[/bold]
@@ -65,7 +65,7 @@ def run_fit(
     """
     from bylaw.cli import tables
     from bylaw.cli.rules_file import check_solving, read_rules
-    from bylaw.rows.table_files import name_table
+    from bylaw.rows import name_table
 
     given = context.obj
     check_outputs(output, [table, given.rules, certify, held_out], report, as_json=given.as_json)
@@ -85,10 +85,10 @@ def run_fit(
     solving: dict[str, Any] = {**file.solve, **flags, **({"deterministic": True} if deterministic else {})}
     if not file.problem.rules:
         options.refuse_idle("rules", certify=certify, margin=given.margin)
-        warn("there are no rules: the policy takes the best decisions of the model")
+        warn("no rules are given, so the policy takes the best decisions of the model")
     if certify is not None and solving.get("margin"):
         raise OptionError(
-            "--certify finds the margin itself: leave out --margin, and margin in the rules file"
+            "--certify finds the margin itself; leave out --margin, and margin in the rules file"
         )
     limits = tables.parse_limits(given.limit, file.problem)
 
@@ -99,8 +99,8 @@ def run_fit(
         scans = not isinstance(rows, bylaw.Evidence)
         if scans and solving.get("calibrate") not in (None, "none"):
             raise OptionError(
-                "a calibration needs rows in memory, and these are scanned: calibrate the scores before they "
-                "are written, fit a part of the rows, or pass --in-memory"
+                "a calibration needs rows in memory, but these rows are scanned; calibrate the scores before "
+                "they are written, fit some of the rows, or pass --in-memory"
             )
         tables.check_propensity_weights(rows, given)
         tests: dict[str, bylaw.Evidence] = {}
@@ -140,20 +140,22 @@ def run_fit(
 
 
 class _Measured(NamedTuple):
-    """The costs of a policy on the rows of its fit."""
+    """The costs of a policy on the fitted rows."""
 
     n_rows: int
     costs: Any
-    referred: float  # the share of decisions that are not labels; nan if there are only labels, or none
-    observed: bool  # whether there are labels
-    partly: Mapping[str, int]  # by column: the rows with a label or a true group that others lack
+    referred: float  # the share of decisions that are not labels; nan if all or no actions are labels
+    observed: bool  # whether the costs are observed
+    partly: Mapping[
+        str, int
+    ]  # number of rows with a value, by column of labels or groups with missing values
 
 
 def _measure(policy: bylaw.Policy, rows: bylaw.Evidence | bylaw.Scan, columns: bylaw.Columns) -> _Measured:
-    """Return the costs of the policy on these rows."""
-    from bylaw.fitting.solve import solve_without_rules
-    from bylaw.language.expressions import LABEL
-    from bylaw.rows.outcomes import observe
+    """Return the costs of the policy on the fitted rows."""
+    from bylaw.fitting import solve_without_rules
+    from bylaw.language import LABEL
+    from bylaw.rows import observe
     from bylaw.testing import compare_costs, compare_scanned_costs, is_observed, measure_referred
 
     objective, space = policy.problem.minimize, policy.action_space
@@ -172,7 +174,7 @@ def _measure(policy: bylaw.Policy, rows: bylaw.Evidence | bylaw.Scan, columns: b
 
 
 def _list_fit(policy: bylaw.Policy, measured: _Measured) -> dict[str, Any]:
-    """Return a fit as plain values."""
+    """Return the result of a fit as plain values."""
     costs, numbers = measured.costs, (measured.costs.without_rules, measured.referred)
     without, referred = (None if math.isnan(number) else number for number in numbers)
     return {
@@ -193,7 +195,7 @@ def _list_fit(policy: bylaw.Policy, measured: _Measured) -> dict[str, Any]:
 
 
 def _list_common(policy: bylaw.Policy) -> dict[str, Any]:
-    """Return facts of a policy that both fit and show print, as plain values."""
+    """Return the facts about a policy that both fit and show print, as plain values."""
     return {
         "hash": policy.digest,
         "minimize": str(policy.problem.minimize),
@@ -206,9 +208,9 @@ def _list_common(policy: bylaw.Policy) -> dict[str, Any]:
 
 
 def _describe_fit(policy: bylaw.Policy, measured: _Measured, labeled: bool) -> Iterator[Any]:
-    """Yield a fit as text."""
+    """Yield the result of a fit as lines and tables."""
     from bylaw.testing import format_referred
-    from bylaw.view.sentences import write_sentence
+    from bylaw.view import write_sentence
 
     how = "observed" if measured.observed else "predicted"
     costs = f"{measured.costs.describe(bool(policy.problem.rules))}{format_referred(measured.referred)}"
@@ -219,8 +221,8 @@ def _describe_fit(policy: bylaw.Policy, measured: _Measured, labeled: bool) -> I
         yield f"  {rate}"
     if policy.action_space.classes and not (measured.observed or labeled):
         yield (
-            "There are no labels: rates are those that the scores predict. With --label COLUMN, rules hold "
-            "on observed rates."
+            "Without labels, rules are about rates that the scores predict. With --label COLUMN, they are "
+            "about observed rates."
         )
     if policy.prices:
         yield "In words:"
@@ -238,13 +240,12 @@ def _describe_fit(policy: bylaw.Policy, measured: _Measured, labeled: bool) -> I
 
 
 def _tabulate_prices(policy: bylaw.Policy, more: Mapping[str, Mapping[str, str]] | None = None) -> Any:
-    """Return a table of the shadow price of each rule as stated, and what one more point of its level saves.
+    """Return a table of the shadow price of each rule, and of the saving if its level is one point looser.
 
-    If the level is not a share, the table states what a tenth of it saves. `more` has further columns by
-    their heads, with a text for each rule.
+    If the level is not a share, the table contains the saving for a tenth of the level. `more` has further
+    columns: {heading: {rule: text}}.
     """
-    from bylaw.view.cards import Table
-    from bylaw.view.sentences import find_level_unit, name_step, write_saving
+    from bylaw.view import Table, find_level_unit, name_step, write_saving
 
     lines: list[tuple[str, ...]] = []
     for rule, price in policy.prices.items():
@@ -272,7 +273,7 @@ def run_show(
 
       bylaw show policy.json
     """
-    from bylaw._base.files import hash_file
+    from bylaw._base import hash_file
 
     loaded, digest = bylaw.Policy.load(policy), hash_file(policy)
     facts = {**_list_card(loaded), "file_sha256": digest}
@@ -280,15 +281,15 @@ def run_show(
 
 
 def _describe_card(policy: bylaw.Policy, file_digest: str) -> Iterator[Any]:
-    """Yield a line for each fact of the card, and a table of prices."""
-    from bylaw.language.expressions import shorten
+    """Yield a line for each fact on the card of a policy, and a table of prices."""
+    from bylaw.language import shorten
 
     counts = [f"{part.rows:,} rows" for part in policy.fingerprints]
     rows = ", and tested on ".join(counts) if counts else "an unknown number of rows"
     sampling = policy.guarantee.sampling
-    bound = f"; the paper's bound for new rows, of all rules together, adds {sampling:.2g}"
+    bound = f"; on new rows, the paper's bound for all rules together adds {sampling:.2g}"
     solved = (
-        f"{policy.guarantee.violation:.2g} on the fitted rows, as predicted by the model's probabilities"
+        f"{policy.guarantee.violation:.2g} on the fitted rows, for rates that the probabilities predict"
         f"{'' if math.isnan(sampling) else bound}"
     )
     looks = [f"{look.verdict} on {look.rows:,} rows, {look.date}" for look in policy.card.looks]
@@ -317,7 +318,7 @@ def _describe_card(policy: bylaw.Policy, file_digest: str) -> Iterator[Any]:
 
 
 def _list_card(policy: bylaw.Policy) -> dict[str, Any]:
-    """Return the card as plain values."""
+    """Return the card of a policy as plain values."""
     return {
         **_list_common(policy),
         "kind": policy.action_space.kind,
@@ -356,8 +357,8 @@ def run_refit(
 ) -> None:
     """Fit the rules of a policy on new rows, and change few of its decisions.
 
-    If the rules alone change no more decisions than --churn, the new policy needs nothing else. Otherwise it
-    reads the decisions of the earlier policy: pass that to `bylaw decide` and others as --previous.
+    If the rules alone change no more decisions than --churn, the new policy can be used alone. Otherwise it
+    needs the decisions of the earlier policy: pass that policy to `bylaw decide` and others as --previous.
 
     [bold]Examples[/bold]
 
@@ -367,7 +368,7 @@ def run_refit(
     """
     from bylaw.cli.decisions import refuse_repeated
     from bylaw.cli.tables import PolicyTables
-    from bylaw.rows.table_files import name_table
+    from bylaw.rows import name_table
     from bylaw.testing import compare_policies
 
     given = context.obj
@@ -417,7 +418,7 @@ def run_refit(
 
 
 def _name_churn(text: str) -> str:
-    """Return a text with --churn in place of the rule on changes, as wide as that if it is in a column."""
+    """Replace the rule on changed decisions in a text by --churn, padded to the same width in columns."""
 
     def word(rule: re.Match[str]) -> str:
         flag = f"--churn {rule[1]}"
@@ -427,8 +428,8 @@ def _name_churn(text: str) -> str:
 
 
 def _describe_refit(compared: Any, certificate: Any) -> Iterator[Any]:
-    """Yield both policies side by side."""
-    from bylaw.view.cards import Table
+    """Yield a comparison of both policies as lines and tables."""
+    from bylaw.view import Table
 
     lines = [
         (_name_churn(one.statement), f"{one.target:.4g}", f"{one.before:.4f}", f"{one.after:.4f}")
@@ -445,4 +446,4 @@ def _describe_refit(compared: Any, certificate: Any) -> Iterator[Any]:
     if certificate is not None:
         yield f"certified: {certificate}"
     if compared.needs_previous:
-        yield "the new policy counts changed decisions: give the earlier one to `bylaw decide` as --previous"
+        yield "the new policy counts changed decisions; pass the earlier one to `bylaw decide` as --previous"

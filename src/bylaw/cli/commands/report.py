@@ -1,4 +1,4 @@
-"""Commands that show what a policy and its rules do: report, diagnose, frontier and studio."""
+"""The commands that show the effects of rules: report, diagnose, frontier and studio."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bylaw.cli.console import ExitCode, remark, show_progress, tell, write_resul
 from bylaw.cli.files import STREAM, check_outputs, name_output, open_output, open_tables
 from bylaw.errors import BylawError, OptionError, install_extra
 
-MAX_LEVELS = 1000  # of a frontier; each level is a solve
+MAX_LEVELS = 1000  # largest number of levels of a frontier, each of which is a solve
 
 
 @options.share(
@@ -41,10 +41,10 @@ def run_report(
 
       bylaw report policy.json scores.parquet --owner "Credit risk" --model-version 3.1 -o report.html
     """
-    from bylaw._base.files import hash_file
+    from bylaw._base import hash_file
     from bylaw.cli.tables import PolicyTables, check_propensity_weights
     from bylaw.report import report as make_report
-    from bylaw.rows.table_files import name_table
+    from bylaw.rows import name_table
 
     given = context.obj
     check_outputs(output, [policy, table, held_out, watch])
@@ -81,8 +81,8 @@ def run_diagnose(context: typer.Context, table: options.Table) -> None:
     """Check whether the rules are feasible together; if not, name the conflict and the least relaxation.
 
     Exit codes: 0 feasible, 1 in conflict, 2 an error.
-    With a column of labels, rates are observed. A table that does not fit in memory is scanned several
-    times, and its rates are predicted.
+    With a column of labels, observed rates are checked. A table that does not fit in memory is scanned
+    several times, and its predicted rates are checked.
 
     [bold]Example[/bold]
 
@@ -101,7 +101,7 @@ def run_diagnose(context: typer.Context, table: options.Table) -> None:
         if isinstance(rows, bylaw.Evidence):
             tables.check_propensity_weights(rows, given)
         elif columns.outcomes:
-            remark("the rows are scanned, so that rates are predicted: labels and true groups are not read")
+            remark("the rows are scanned, so rates are predicted, and labels and true groups are not read")
         diagnosis = bylaw.diagnose(file.problem, rows)
     names = ("feasible", "conflict", "least", "violations", "relaxation", "small_cells", "least_violation")
     code = ExitCode.SUCCESS if diagnosis.feasible else ExitCode.BROKEN
@@ -128,8 +128,8 @@ def run_frontier(
 ) -> None:
     """Compute the least cost at each level of a rule, a Pareto frontier.
 
-    Each point is the policy that `bylaw fit` would find: with a column of labels, rules and costs are
-    observed.
+    Each point is the policy that `bylaw fit` would find. With a column of labels, rules and costs are about
+    observed rates.
 
     [bold]Examples[/bold]
 
@@ -139,10 +139,10 @@ def run_frontier(
     """
     import pyarrow
 
-    from bylaw._base.files import write_atomically
+    from bylaw._base import write_atomically
     from bylaw.cli import tables
     from bylaw.cli.rules_file import read_rules
-    from bylaw.rows.table_files import detect_format, write_table
+    from bylaw.rows import detect_format, write_table
 
     given = context.obj
     check_outputs(output, [table, given.rules], plot, as_json=given.as_json)
@@ -155,10 +155,12 @@ def run_frontier(
         try:
             import matplotlib  # noqa: F401
         except ImportError:
-            raise OptionError(f"--plot needs matplotlib: {install_extra('plot')}") from None
+            raise OptionError(f"--plot needs matplotlib; install it with: {install_extra('plot')}") from None
     file = read_rules(given.rules, given.rule, given.minimize)
     if not file.problem.rules:
-        raise OptionError("the problem must have a rule to vary: add one with --rule or --rules")
+        raise OptionError(
+            "the problem must have at least one rule to vary, got none; add one with --rule or --rules"
+        )
     try:
         statement = file.problem.rules[0 if sweep is None else file.problem.find(sweep)]
     except OptionError as unknown:
@@ -170,7 +172,9 @@ def run_frontier(
             statement.at(level)  # a level that the rule cannot have is refused before rows are read
     except BylawError as problem:
         if sweep is None and len(file.problem.rules) > 1:
-            problem.message += f". The level of the first rule, {statement}, varies: choose it with --sweep"
+            problem.message += (
+                f". By default, the level of the first rule, {statement}, varies; choose another with --sweep"
+            )
         raise
     (table,) = open_tables(context, table)
     columns, _ = tables.find_fitting_columns(table, file, stated, without=("id",))
@@ -195,10 +199,10 @@ def run_frontier(
 
 
 def _parse_levels(text: str) -> list[float]:
-    """Return the levels that are written as first:last:count, or as numbers with commas."""
+    """Return the levels in a text, given as first:last:count or as numbers with commas."""
     import numpy as np
 
-    from bylaw._base.validation import check_number
+    from bylaw._base import check_number
 
     try:
         numbers = text.split(":" if ":" in text else ",")
@@ -213,23 +217,22 @@ def _parse_levels(text: str) -> list[float]:
     except ValueError:
         raise OptionError(f"--levels must be first:last:count or numbers with commas, got {text!r}") from None
     if not 1 <= number <= MAX_LEVELS:
-        raise OptionError(f"--levels must be between 1 and {MAX_LEVELS} of them, got {number}")
+        raise OptionError(f"--levels must have between 1 and {MAX_LEVELS} levels, got {number}")
     return np.linspace(start, end, number).tolist()
 
 
 def _describe_frontier(
     frontier: bylaw.Frontier, lines: list[dict[str, Any]], statement: Any
 ) -> Iterator[Any]:
-    """Yield a line for each level, and how to read a price."""
-    from bylaw.view.cards import Table
-    from bylaw.view.sentences import find_level_unit
+    """Yield a table with a line for each level, and an explanation of prices."""
+    from bylaw.view import Table, find_level_unit
 
     minimize, name = frontier.problem.minimize, frontier.swept[0]
     cells = [[f"{v:.4g}" if isinstance(v, float) else str(v) for v in line.values()] for line in lines]
     yield Table((name, str(minimize), "shadow price", "status"), cells, numbers=range(3))
     points = minimize.is_probability and find_level_unit(statement) != "plain"
     unit, saved = ("point", "0.1 points") if points else ("unit", "0.1")
-    yield f"A price of 0.1: one more {unit} of level in {name} saves {saved} of {minimize}."
+    yield f"A price of 0.1 means that one more {unit} of level in {name} saves {saved} of {minimize}."
 
 
 @options.share(
@@ -258,16 +261,18 @@ def run_studio(
     """
     from bylaw.cli import tables
     from bylaw.cli.rules_file import RulesFile, read_rules
-    from bylaw.rows.table_files import name_table
+    from bylaw.rows import name_table
 
     try:
-        from bylaw.studio.saved_files import Source
-        from bylaw.studio.server import StudioServer
-        from bylaw.studio.session import Session
+        from bylaw.studio import Session, Source, StudioServer
     except ModuleNotFoundError as missing:
-        raise OptionError(f"the studio needs {missing.name}: {install_extra('studio')}") from None
+        raise OptionError(
+            f"the studio needs {missing.name}; install it with: {install_extra('studio')}"
+        ) from None
     if table == STREAM:
-        raise OptionError("the studio needs a table in files, whose names it saves, and not -")
+        raise OptionError(
+            "the table of the studio must be a file, because its name is saved, got standard input (-)"
+        )
     given = context.obj
     reading, stated = options.make_reading(given), options.state_columns(given)
     open_tables(context, table)
@@ -301,8 +306,8 @@ def run_studio(
 
 
 def _mention(problem: bylaw.Problem, stated: Mapping[str, Any]) -> bylaw.Problem:
-    """Return the problem with a rule on every earlier model and cost, so that their columns are read."""
-    from bylaw.language.action_space import ACTION_SPACES
+    """Return the problem with a rule on each earlier model and cost, so that their columns are read."""
+    from bylaw.language import ACTION_SPACES
 
     differs = ACTION_SPACES[problem.kind].choose_phrase("disagreement", "omits")
     others = [name for name in stated.get("references", ()) if name not in problem.references]
