@@ -11,7 +11,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from bylaw import Policy
-from bylaw.engines import scan
+from bylaw.engines import _scan as scan
 
 FIT = ("--rules", "rules.toml", "-o", "many.json")
 
