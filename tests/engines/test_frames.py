@@ -87,7 +87,7 @@ def test_ids_are_named_and_nothing_else_is_random(kind, source):
     ]:
         with pytest.raises(OptionError, match=words):
             policy.decide(source, **options)
-    with pytest.raises(EvidenceError, match="no column 'case'"):
+    with pytest.raises(EvidenceError, match="must have the column 'case'"):
         policy.decide(source, columns=COLUMNS, ids="case")
     with pytest.raises(OptionError, match="leave out columns="):
         policy.decide(scan(source, COLUMNS), columns=COLUMNS)
