@@ -44,7 +44,7 @@ CUSTOM = ["--rule", "custom('visit') <= 1"]
             "must not be negative",
         ),
         ([*FRONTIER, "--plot", "frontier.gif"], "--plot must be a file that ends in .png, .svg or .pdf"),
-        ([*FRONTIER, "-o", "frontier.xls"], "a table's name ends in one of"),
+        ([*FRONTIER, "-o", "frontier.xls"], "the name of a table must end in one of"),
         ([*FRONTIER, "--sweep", "error() <= 0.1"], "--sweep: the problem has no rule 'error() <= 0.1'"),
         (["frontier", "none.parquet", "--rules", "empty.toml"], "must have at least one rule to vary"),
         ([*FIT, *CUSTOM, *CERTIFY, "--limit", "visit=0"], "--limit must be NAME=LEAST:MOST, got 'visit=0'"),
