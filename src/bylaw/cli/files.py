@@ -35,8 +35,8 @@ def open_tables(
     """Return the paths of the tables that a command reads, valid until the command ends.
 
     Standard input is copied to a file. The options --delimiter and --format of the command are checked, and
-    CSV
-    files are read with this delimiter. `output` is the table to write, `parts` is True if the command writes
+    CSV files are read with this delimiter. `output` is the table to write, `parts` is True if the command
+    writes
     a folder of tables, and `others` are further tables to read, by the names of their options."""
     from bylaw.rows.table_files import read_with_delimiter
 

@@ -180,7 +180,7 @@ def _read_tiles(root: Node, form: LinearForm) -> dict[str, Any]:
 
 
 def _begin_tiles(form: LinearForm) -> dict[str, Any]:
-    """Return these fields for files of an earlier version, which contained no rows."""
+    """Return the fields of `_read_tiles` for files of an earlier version, which contain no rows."""
     return {
         "waiting": np.empty((len(form.feature_map.features) + 1, 0)),
         "followed": (),

@@ -74,7 +74,7 @@ def warn_of_violations(form: LinearForm, solution: Solution, found: RuleExcesses
 
 
 def warn_of_observed_rates(correction: Correction, solved: CorrectedSolution, fitted: FittedRates) -> None:
-    """Warn of rules that the observed rates violate, and of rules that too few rows are about."""
+    """Warn of rules that observed rates violate, and of rules with too few rows."""
     violated = solved.rates.observed > correction.tol
     if violated[correction.facts.exact].any() and solved.hard is None:  # ties have a warning of their own
         listed = _list_rules(fitted, violated & correction.facts.exact)

@@ -360,7 +360,7 @@ class Session:
         )
 
     def _recall(self, what: str, key: Any, make: Callable[[], Any]) -> Any:
-        """Return the result of `make`, or the last result if the key is the same."""
+        """Return the stored result for this name if its key is the same; otherwise call `make`."""
         if what not in self._kept or self._kept[what][0] != key:
             self._kept[what] = key, make()
         return self._kept[what][1]
