@@ -84,7 +84,9 @@ def check_outputs(
     used = [_resolve(path) for path in given]
     for path in [path for path in (output, *others) if path not in (None, STREAM)]:
         if not path.parent.is_dir():
-            raise OptionError(f"cannot write {path}: the folder {path.parent} does not exist")
+            raise OptionError(
+                f"cannot write {path}: the folder {path.parent} does not exist; create it first"
+            )
         if _resolve(path) in used:
             raise OptionError(f"{path} is an input or another output of this command; choose another name")
         for table in given:

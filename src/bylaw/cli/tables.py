@@ -394,7 +394,7 @@ class PolicyTables:
         return replace(columns, groups=ordered)
 
     def _recall_columns(self, path: Path, names: Sequence[str]) -> dict[str, Any]:
-        """Return the {role: columns} saved in the policy or, if there are none, conventional names."""
+        """Return the {role: columns} saved in the policy or, without these, conventional names."""
         policy = self.policy
         if policy.card.columns:
             fitted = Columns.from_dict(policy.card.columns)

@@ -317,13 +317,13 @@ def warn_of_alike_actions(policy: Policy, evidence: Evidence) -> None:
         bound = f"{minimize} <= {math.ceil(level / unit) * unit:g}"
         advice = f"To decide by errors, minimize error() subject to {rules}{bound}"
     _warn(
-        f"the policy {how} {names}{more}: neither minimize={minimize} nor a rule with a price distinguishes "
+        f"the policy {how} {names}{more}: neither minimize={minimize} nor a binding rule distinguishes "
         f"them. {advice}"
     )
 
 
 def find_alike_actions(policy: Policy, evidence: Evidence) -> tuple[Value, ...]:
-    """Return actions with the same cost and nearly the same scores on all rows; empty if there are none.
+    """Return actions with the same cost and nearly the same scores on all rows, or an empty tuple.
 
     The result is also empty for prediction sets.
     """

@@ -327,7 +327,7 @@ class Session:
         }
 
     def _measure_without(self, question: Question, place: int) -> float | None:
-        """Return the cost without one of the rules, or None if there is no policy."""
+        """Return the cost without one of the rules, or None if the fit fails."""
         others = tuple((text, on and i != place) for i, (text, on) in enumerate(question.rules))
         try:
             with _catch_warnings():

@@ -280,7 +280,7 @@ def run_watch(
                 )
         if batch not in monitor.batches:
             counted = False
-            remark(f"all rows of {table} were counted before, under another name")
+            remark(f"all rows of {table} were counted before, under another name, and are not counted again")
         shown = options.keep_given(min_cell=given.min_cell)
         if plot is not None:
             import matplotlib
