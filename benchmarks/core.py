@@ -17,11 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from bylaw import Evidence, Problem, demographic_parity, equalized_odds, error, solve
-from bylaw.program.blocks import make_blocks
-from bylaw.program.dual import Dual
-from bylaw.program.linear_form import compile_problem
-from bylaw.solvers.full_batch import FullBatch
-from bylaw.solvers.linear_program import exact_policy
+from bylaw.program import Dual, compile_problem, make_blocks
+from bylaw.solvers import FullBatch
+from bylaw.solvers._linear_program import exact_policy
 
 RESULTS = Path(__file__).parent / "results" / "core.md"
 PARITY = Problem(error(), [demographic_parity("group", tol=0.01)])

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from bylaw import Problem, demographic_parity, error, rejected, solve
-from bylaw.fitting.frontier import frontier
+from bylaw.fitting import frontier
 from core import evidence_of, scores, show
 
 RESULTS = Path(__file__).parent / "results" / "frontier.md"

@@ -22,7 +22,7 @@ from experiments.figures import FAINT, INK, TEAL, VIOLET, keep, panels, title
 from matplotlib.ticker import EngFormatter, NullFormatter, StrMethodFormatter
 
 from bylaw import Evidence, Problem, error, miscoverage, selected, size, solve
-from bylaw.program.linear_form import compile_problem
+from bylaw.program import compile_problem
 from cliffs import known, odds, parity
 from core import seconds, show
 

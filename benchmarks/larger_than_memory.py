@@ -23,7 +23,7 @@ import pyarrow.dataset
 import pyarrow.parquet
 
 from bylaw import Columns, Problem, demographic_parity, equalized_odds, error, rejected, scan, solve
-from bylaw.engines.files import TableFiles
+from bylaw.engines import TableFiles
 from core import show, softmax
 
 RESULTS = Path(__file__).parent / "results" / "larger_than_memory.md"

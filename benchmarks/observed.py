@@ -36,7 +36,7 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw.rows.outcomes import observe
+from bylaw.rows import observe
 from core import show, softmax
 
 RESULTS = Path(__file__).parent / "results" / "observed.md"

@@ -13,12 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from bylaw import Problem, demographic_parity, error
-from bylaw._base.typing import Floats
-from bylaw.program.blocks import make_blocks
-from bylaw.program.dual import Dual
-from bylaw.program.linear_form import compile_problem
-from bylaw.solvers import SGD3
-from bylaw.solvers.stochastic import AcceleratedState, Plan, SampledRows
+from bylaw._base import Floats
+from bylaw.program import Dual, compile_problem, make_blocks
+from bylaw.solvers import SGD3, SampledRows
+from bylaw.solvers._stochastic import AcceleratedState, Plan
 from core import evidence_of, scores, seconds, show
 
 RESULTS = Path(__file__).parent / "results" / "stochastic.md"
@@ -77,7 +75,7 @@ def step_costs(n_classes: int, n_groups: int, target: float) -> list[tuple[str, 
 def start_up() -> list[tuple[str, str, str]]:
     """Seconds of a fresh process: without the optimizers, and with them from the cache."""
     plain = "import bylaw"
-    warm = "import bylaw.solvers.stochastic as s; s.load_kernels()"
+    warm = "import bylaw.solvers._stochastic as s; s.load_kernels()"
     times = []
     for script in (plain, warm):
         start = time.perf_counter()

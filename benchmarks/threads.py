@@ -17,10 +17,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy is loaded
 
 import numpy as np
 
-from bylaw.program import blocks
-from bylaw.program.blocks import make_blocks
-from bylaw.program.dual import Dual, Tally, TallyPass
-from bylaw.program.linear_form import compile_problem
+from bylaw.program import Dual, Tally, TallyPass, _blocks as blocks, compile_problem, make_blocks
 from core import BETA, PARITY, evidence_of, scores, seconds, show
 
 RESULTS = Path(__file__).parent / "results" / "threads.md"

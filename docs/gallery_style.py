@@ -9,7 +9,7 @@ from typing import Any
 import matplotlib as mpl
 from cycler import cycler
 
-from bylaw.view.colors import LIGHT
+from bylaw.view._colors import LIGHT
 
 # C0 with rules, C1 what it is compared with, C2 the baseline; told apart by all kinds of color vision.
 COLOURS = [LIGHT["accent"], "#d97706", LIGHT["before"], "#6fb1e4", LIGHT["ink"]]

@@ -12,8 +12,8 @@ import pandas
 import pyarrow.parquet
 
 from bylaw import Columns, Problem, demographic_parity, error, rejected, solve
-from bylaw.engines.engine import Engine
-from bylaw.engines.scan import Scan
+from bylaw.engines import Scan
+from bylaw.engines._engine import Engine
 
 
 def run_on_file(task, partition, path, columns):

@@ -127,7 +127,7 @@ def test_scikit_learn_is_named_only_where_it_is_what_is_missing(monkeypatch, mis
     def fail(_):
         raise ModuleNotFoundError(f"No module named {missing!r}", name=missing)
 
-    monkeypatch.setattr(bylaw, "import_module", fail)
+    monkeypatch.setattr(bylaw, "_find_name", fail)
     with pytest.raises(ImportError, match=message) as caught:
         bylaw.__getattr__("solve")
     assert caught.type is kind

@@ -75,7 +75,18 @@ def list_names(tree: ast.Module) -> Iterator[str]:
 
 
 def find_longest_chain(modules: dict[str, Path]) -> list[str]:
-    """Return the longest chain of modules each of which imports the next when it is imported."""
+    """Return the longest chain of modules each of which imports the next when it is imported.
+
+    A name that is imported from a package counts as imported from the module that defines it.
+    """
+    homes = {
+        f"{name}.{one.name}": f"{name}.{node.module}"
+        for name, path in modules.items()
+        if (stub := path.with_suffix(".pyi")).exists()
+        for node in ast.parse(stub.read_text()).body
+        if isinstance(node, ast.ImportFrom)
+        for one in node.names
+    }
     imported: dict[str, set[str]] = {}
     for name, path in modules.items():
         imported[name] = set()
@@ -83,7 +94,8 @@ def find_longest_chain(modules: dict[str, Path]) -> list[str]:
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("bylaw"):
                 for one in node.names:
                     whole = f"{node.module}.{one.name}"
-                    imported[name].add(whole if whole in modules else str(node.module))
+                    home = homes.get(whole, whole)
+                    imported[name].add(home if home in modules else str(node.module))
             elif isinstance(node, ast.Import):
                 imported[name].update(one.name for one in node.names)
     longest: dict[str, list[str]] = {}

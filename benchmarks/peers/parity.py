@@ -100,8 +100,7 @@ def error_parity(rows: Rows, rule: Rule) -> Law:
 
 
 def oxonfair(rows: Rows, rule: Rule) -> Law:
-    from oxonfair import DeepDataDict, DeepFairPredictor
-    from oxonfair import group_metrics as metrics
+    from oxonfair import DeepDataDict, DeepFairPredictor, group_metrics as metrics
 
     def inputs(some: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         odds = np.log(some.scores[:, 1:]) - np.log(some.scores[:, :1])

@@ -1,6 +1,5 @@
 from loan_files import X, X_new, model, race, race_new, y, y_new
-from oxonfair import DataDict, FairPredictor
-from oxonfair import group_metrics as gm
+from oxonfair import DataDict, FairPredictor, group_metrics as gm
 
 model.fit(X, y)
 clf = FairPredictor(model, DataDict(y, X, race))

@@ -28,7 +28,7 @@ from bylaw import (
     rejected,
     solve,
 )
-from bylaw.rows.outcomes import observe
+from bylaw.rows import observe
 
 HERE = Path(__file__).parent
 

@@ -18,8 +18,8 @@ import numpy as np
 from experiments.data import save
 
 from bylaw import Evidence, Problem, error, solve
-from bylaw.language.expressions import Rule
-from bylaw.rows.outcomes import observe
+from bylaw.language import Rule
+from bylaw.rows import observe
 from bylaw.testing import DecidedRows, HypothesisTest
 
 HERE = Path(__file__).parent

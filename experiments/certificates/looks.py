@@ -21,8 +21,8 @@ from experiments.certificates.validity import population
 from experiments.data import save
 
 from bylaw import Evidence, GuaranteeWarning, Policy, Problem, audit, error, rejected, solve
-from bylaw.policy.provenance import Card
-from bylaw.rows.outcomes import observe
+from bylaw.policy._provenance import Card
+from bylaw.rows import observe
 
 HERE = Path(__file__).parent
 LOOKS, ORDERS = 10, 20

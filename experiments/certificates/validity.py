@@ -30,8 +30,8 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw.language.expressions import Rate
-from bylaw.rows.outcomes import ObservedRows, observe
+from bylaw.language import Rate
+from bylaw.rows import ObservedRows, observe
 from bylaw.testing import DecidedRows, HypothesisTest, Untestable
 
 HERE = Path(__file__).parent

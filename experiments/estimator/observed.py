@@ -38,8 +38,8 @@ from bylaw import (
     error,
     rejected,
 )
-from bylaw.language.expressions import Rate
-from bylaw.program.row_rates import compute_row_rates
+from bylaw.language import Rate
+from bylaw.program import compute_row_rates
 
 HERE = Path(__file__).parent
 VARIANTS = {

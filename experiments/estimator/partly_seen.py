@@ -31,7 +31,7 @@ from bylaw import (
     equalized_odds,
     error,
 )
-from bylaw.program.row_rates import compute_row_rates
+from bylaw.program import compute_row_rates
 
 HERE = Path(__file__).parent
 SEEN = 0.1

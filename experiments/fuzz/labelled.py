@@ -43,7 +43,7 @@ from bylaw import (
     selected,
     solve,
 )
-from bylaw.program.linear_form import compile_problem
+from bylaw.program import compile_problem
 
 TOL = 1e-6
 RARE = 1e-3  # share of rows: a quotient over fewer holds as what it is multiplied out to

@@ -31,8 +31,9 @@ from bylaw import (
     solve,
     worst,
 )
-from bylaw.language.expressions import OVERALL, Rate, Worst
-from bylaw.program.row_rates import compute_row_rates
+from bylaw.language import Rate, Worst
+from bylaw.language._expressions import OVERALL
+from bylaw.program import compute_row_rates
 
 GROUPS = ("known", "hidden", "label", ("known", "label"), ("hidden", "label"))
 FEW_ROWS = 12

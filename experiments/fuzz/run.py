@@ -53,13 +53,11 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw.language.expressions import Rate
-from bylaw.program.blocks import make_blocks
-from bylaw.program.dual import Dual
-from bylaw.program.linear_form import compile_problem
+from bylaw.language import Rate
+from bylaw.program import Dual, compile_problem, make_blocks
 from bylaw.reductions._linearize import compares_quotients
 from bylaw.reductions._objectives import expand_ratio
-from bylaw.solvers.linear_program import exact_policy
+from bylaw.solvers._linear_program import exact_policy
 
 TOL = 1e-6
 LP_ROUNDING = 5e-10  # a linear program's own idea of feasible

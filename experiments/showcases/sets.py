@@ -17,7 +17,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 
 from bylaw import Evidence, Policy, Problem, frontier, miscoverage, size, solve
-from bylaw.language.expressions import Rate
+from bylaw.language import Rate
 from experiments import figures
 
 SUPERCLASSES = {

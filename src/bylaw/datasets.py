@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bylaw._base.validation import check_whole
+from bylaw._base import check_whole
 from bylaw.errors import OptionError, install_extra
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bylaw import Evidence, Policy, Problem, error, rejected, solve
-from bylaw._base.files import write_atomically, write_text
+from bylaw._base import write_atomically, write_text
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def policies():
 @pytest.mark.parametrize("named", [False, True])
 def test_threads_that_save_to_one_path_never_collide(policies, tmp_path, monkeypatch, named):
     if named:  # as on systems without files that have no name
-        monkeypatch.setattr("bylaw._base.files._unnamed_file", lambda folder: None)
+        monkeypatch.setattr("bylaw._base._files._unnamed_file", lambda folder: None)
     path = tmp_path / "policy.json"
     policies[0].save(path)
     digests = {policy.digest for policy in policies}
@@ -54,7 +54,7 @@ def test_threads_that_save_to_one_path_never_collide(policies, tmp_path, monkeyp
 
 WRITER = """
 import pathlib, sys
-from bylaw._base.files import write_text
+from bylaw._base._files import write_text
 for i in range(50):
     write_text(pathlib.Path(sys.argv[1]), f"{i}\\n" * 1000)
 """
@@ -72,7 +72,7 @@ def test_processes_that_write_to_one_path_never_collide(tmp_path):
 @pytest.mark.parametrize("named", [False, True])
 def test_a_folder_that_vanishes_is_an_error_of_the_system_and_leaves_nothing(tmp_path, monkeypatch, named):
     if named:
-        monkeypatch.setattr("bylaw._base.files._unnamed_file", lambda folder: None)
+        monkeypatch.setattr("bylaw._base._files._unnamed_file", lambda folder: None)
     folder = tmp_path / "folder"
     folder.mkdir()
     with pytest.raises(FileNotFoundError), write_atomically(folder / "text") as partial:  # noqa: PT012

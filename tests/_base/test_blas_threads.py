@@ -10,7 +10,7 @@ import pytest
 from threadpoolctl import ThreadpoolController
 
 from bylaw import Evidence, Problem, error, rejected, solve
-from bylaw._base.runtime import limit_blas_threads
+from bylaw._base import limit_blas_threads
 
 
 def count():

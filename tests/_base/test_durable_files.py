@@ -8,13 +8,13 @@ import time
 
 import pytest
 
-from bylaw._base.files import write_atomically, write_text
+from bylaw._base import write_atomically, write_text
 
 
 @pytest.fixture(params=[False, True], ids=["unnamed", "named"])
 def named(request, monkeypatch):
     if request.param:  # as on systems without files that have no name
-        monkeypatch.setattr("bylaw._base.files._unnamed_file", lambda folder: None)
+        monkeypatch.setattr("bylaw._base._files._unnamed_file", lambda folder: None)
     return request.param
 
 

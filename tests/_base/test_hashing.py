@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bylaw._base.numeric import hash_rows, order_by_content
+from bylaw._base import hash_rows, order_by_content
 
 
 def test_equal_rows_have_equal_hashes_and_others_do_not():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from bylaw._base.numeric import as_dense, compact, find_columns, find_mirrors
+from bylaw._base import as_dense, compact, find_columns, find_mirrors
 
 
 @pytest.mark.parametrize("width", [5, 5000])

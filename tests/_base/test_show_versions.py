@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bylaw
-from bylaw._base import runtime as versions
+from bylaw._base import _runtime as versions
 
 
 def test_versions_of_all_that_a_report_of_a_problem_names(capsys):

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from bylaw._base import numeric as module
-from bylaw._base.numeric import normalize, separate, sigmoid, softmax
+from bylaw._base import _numeric as module, normalize, separate, sigmoid, softmax
 
 SHARPNESS = [0.3, 30.0, 3000.0]  # no row decided, some, almost all
 

@@ -8,7 +8,7 @@ import unicodedata
 
 import pytest
 
-from bylaw._base.validation import escape_json, make_visible
+from bylaw._base import escape_json, make_visible
 from helpers.hostile import CONTROLS, DIRECTIONS, SURROGATES, UNSEEN
 
 

@@ -10,17 +10,11 @@ import pytest
 from scipy.special import expit, softmax
 
 from bylaw import Evidence, EvidenceError, OptionError
-from bylaw._base.files import BadValueError, Node
-from bylaw.calibration.calibration import (
-    CHOICES,
-    CalibratedEvidence,
-    Calibration,
-    GroupMap,
-    fit_calibration,
-)
-from bylaw.calibration.maps import CalibrationMap
-from bylaw.program.linear_form import Attribute
-from bylaw.rows.groups import GroupProbabilities
+from bylaw._base import BadValueError, Node
+from bylaw.calibration import CHOICES, CalibratedEvidence, Calibration, CalibrationMap, fit_calibration
+from bylaw.calibration._calibration import GroupMap
+from bylaw.program import Attribute
+from bylaw.rows import GroupProbabilities
 
 N = 6000
 

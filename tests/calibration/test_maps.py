@@ -8,8 +8,9 @@ import math
 import numpy as np
 import pytest
 
-from bylaw._base.files import BadValueError, Node
-from bylaw.calibration.maps import CalibrationMap, make_sample, take_logs
+from bylaw._base import BadValueError, Node
+from bylaw.calibration import CalibrationMap
+from bylaw.calibration._maps import make_sample, take_logs
 
 
 def a_map(K=3, H=2):

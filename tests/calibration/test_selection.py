@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit, softmax
 
-from bylaw.calibration.calibration import GROUP_ROWS, Comparison, select_maps
-from bylaw.calibration.maps import make_sample
+from bylaw.calibration._calibration import GROUP_ROWS, Comparison, select_maps
+from bylaw.calibration._maps import make_sample
 
 
 def binary(p):

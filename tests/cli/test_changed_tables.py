@@ -8,7 +8,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from bylaw.rows.table_files import TableFile
+from bylaw.rows import TableFile
 from helpers.command_line import table
 
 

@@ -10,7 +10,8 @@ import pyarrow.parquet as parquet
 import pytest
 
 from bylaw import Columns, Evidence, Policy, Problem, solve
-from bylaw.rows.table_files import TableFile, open_writer
+from bylaw.rows import TableFile
+from bylaw.rows._table_files import open_writer
 
 
 @pytest.mark.slow

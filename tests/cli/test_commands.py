@@ -16,9 +16,10 @@ import pytest
 from bylaw import Columns, Evidence, Policy, Problem, explain, rejected, solve
 from bylaw.cli.commands import demo
 from bylaw.errors import EvidenceError, Remedy
-from bylaw.language.expressions import DEFINITIONS
-from bylaw.language.parser import list_words
-from bylaw.rows.table_files import TableFile, open_writer
+from bylaw.language import DEFINITIONS
+from bylaw.language._parser import list_words
+from bylaw.rows import TableFile
+from bylaw.rows._table_files import open_writer
 
 
 def evidence(path):

@@ -10,7 +10,7 @@ import pytest
 
 from bylaw.cli.decisions import DecisionColumn
 from bylaw.errors import EvidenceError, OptionError
-from bylaw.language.action_space import make_action_space
+from bylaw.language import make_action_space
 
 
 def column(kind, classes, as_text=False):

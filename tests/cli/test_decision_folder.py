@@ -15,7 +15,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 import bylaw as package
-from bylaw.rows.table_files import TableFile
+from bylaw.rows import TableFile
 from helpers.command_line import table
 
 HOME = str(Path(package.__file__).parents[1])

@@ -227,7 +227,7 @@ def test_bars_of_passes(monkeypatch):
     from rich.console import Console
 
     from bylaw.cli import console
-    from bylaw.engines.engine import Progress
+    from bylaw.engines._engine import Progress
 
     shown = io.StringIO()
     terminal = Console(file=shown, force_terminal=True, width=120)

@@ -12,7 +12,7 @@ import pyarrow
 import pyarrow.parquet as parquet
 import pytest
 
-from bylaw.rows.table_files import TableFile
+from bylaw.rows import TableFile
 from helpers.hostile import HIDDEN, REORDERED
 
 GROUP = f"sex{REORDERED}"

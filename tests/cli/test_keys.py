@@ -10,7 +10,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from bylaw import Evidence, Policy
-from bylaw.rows.table_files import TableFile
+from bylaw.rows import TableFile
 
 SECRET = "5f0c3a1b97e24d6c8b5f0c3a1b97e24d"
 

@@ -10,10 +10,16 @@ import pytest
 from pyarrow import parquet
 
 from bylaw import Columns, Evidence, scan
-from bylaw.engines import scan as scanning
+from bylaw.cli import tables
+from bylaw.engines import _scan as scanning
 from bylaw.errors import EvidenceError
 
 _FIT = ("fit", "scores.parquet", "--rules", "rules.toml", "-o", "policy.json")
+
+
+def set_memory(monkeypatch, size):
+    for module in (scanning, tables):
+        monkeypatch.setattr(module, "find_memory", lambda: size)
 
 
 @pytest.fixture
@@ -25,9 +31,9 @@ def fitted(folder, bylaw):
 def test_an_audit_states_the_rows_and_the_memory_that_they_need(fitted, bylaw, monkeypatch):
     rows = parquet.read_metadata("scores.parquet").num_rows
     needed = rows * 4 * 8 * scanning.MEMORY_FACTOR  # two scores, a group and a label
-    monkeypatch.setattr(scanning, "find_memory", lambda: needed - 1)
+    set_memory(monkeypatch, needed - 1)
     read = []
-    monkeypatch.setattr("bylaw.rows.table_files.TableFile.read", lambda *_: read.append(1))
+    monkeypatch.setattr("bylaw.rows._table_files.TableFile.read", lambda *_: read.append(1))
     refused = bylaw("audit", "policy.json", "scores.parquet", "--fitted-rows", "estimate")
     assert refused.code == 2
     assert f"has about {rows:,} rows, too many to read into memory" in refused.err
@@ -38,7 +44,7 @@ def test_an_audit_states_the_rows_and_the_memory_that_they_need(fitted, bylaw, m
 
 def test_an_audit_of_as_many_rows_as_fit(fitted, bylaw, monkeypatch):
     rows = parquet.read_metadata("scores.parquet").num_rows
-    monkeypatch.setattr(scanning, "find_memory", lambda: rows * 4 * 8 * scanning.MEMORY_FACTOR)
+    set_memory(monkeypatch, rows * 4 * 8 * scanning.MEMORY_FACTOR)
     answer = bylaw("audit", "policy.json", "scores.parquet", "--fitted-rows", "estimate")
     assert f"{rows:,} rows" in answer.out
 
@@ -47,7 +53,7 @@ def test_texts_longer_than_numbers_count_with_their_bytes(folder, bylaw, monkeyp
     rows = parquet.read_table("scores.parquet")
     long = pyarrow.array([f"{sex}{'x' * 2000}" for sex in rows["sex"].to_pylist()])
     parquet.write_table(rows.set_column(3, "sex", long), "long.parquet")
-    monkeypatch.setattr(scanning, "find_memory", lambda: len(rows) * 4 * 8 * scanning.MEMORY_FACTOR)
+    set_memory(monkeypatch, len(rows) * 4 * 8 * scanning.MEMORY_FACTOR)
     refused = bylaw("fit", "long.parquet", "--rules", "rules.toml", "-o", "policy.json")
     assert refused.code == 2
     assert "whose columns are too large to read into memory" in refused.err
@@ -68,7 +74,7 @@ def test_a_lack_of_memory_is_no_fault_of_bylaw(fitted, bylaw, monkeypatch):
 def test_scanned_rows_are_not_sampled_in_vain(fitted, monkeypatch):
     columns = Columns({"no": "p_no", "yes": "p_yes"})
     found = scan("scores.parquet", columns)
-    monkeypatch.setattr(scanning, "find_memory", lambda: 1000.0)
+    set_memory(monkeypatch, 1000.0)
     with pytest.raises(EvidenceError, match="too many to be read into memory"):
         found.read()
     assert found.passes == 0

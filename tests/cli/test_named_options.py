@@ -17,8 +17,8 @@ from bylaw import (
     worst,
 )
 from bylaw.errors import EvidenceError, RuleError
-from bylaw.estimators.constrained_classifier import _name_calibrator
-from bylaw.view.sentences import describe_rate, write_sentence
+from bylaw.estimators._constrained_classifier import _name_calibrator
+from bylaw.view import describe_rate, write_sentence
 
 
 def write_rows(path):

@@ -9,7 +9,7 @@ import pyarrow.parquet
 import pytest
 
 from bylaw import Evidence, Policy, Problem, rejected, solve, worst
-from bylaw.language.rates import error
+from bylaw.language import error
 
 WORST = """\
 minimize = "worst(error(), by='sex')"
@@ -77,7 +77,7 @@ def test_decisions_without_chance(folder, bylaw):
     assert "decisions without chance: they cost" in answer.out
     saved = Policy.load("p.json")
     assert saved.deterministic
-    assert "Decisions are made without chance" in (folder / "r.html").read_text()
+    assert "Decisions are deterministic" in (folder / "r.html").read_text()
     assert "without chance" in bylaw("show", "p.json").out
     for key in ("one key of sixteen characters", "another key of as many characters"):
         assert bylaw("decide", "p.json", "new.parquet", "-o", "d.csv", "--key", key).code == 0

@@ -10,8 +10,8 @@ import pyarrow.parquet as parquet
 import pytest
 
 from bylaw import Policy
-from bylaw.rows.table_files import write_table
-from bylaw.studio.server import StudioServer
+from bylaw.rows import write_table
+from bylaw.studio import StudioServer
 
 RULE = ["--rule", "error() <= 0.25", "--minimize", "rejected()"]
 

@@ -11,7 +11,7 @@ import pytest
 
 from bylaw.cli.console import describe_problem, word_for_shell
 from bylaw.errors import IN_PYTHON, ConvergenceWarning, EvidenceError, Remedy, RuleSyntaxError
-from bylaw.policy.serialization import compute_digest
+from bylaw.policy import compute_digest
 
 IN_SHELL = {
     Remedy("pass_labels"): "name their column with --label COLUMN",

@@ -8,7 +8,7 @@ from bylaw import demographic_parity, error, rejected
 from bylaw.cli.commands.demo import EXAMPLES, FILE
 from bylaw.cli.rules_file import RulesFile
 from bylaw.errors import OptionError, RuleError
-from bylaw.language.parser import parse
+from bylaw.language import parse
 
 
 def read(tmp_path, text):

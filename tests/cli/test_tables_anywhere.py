@@ -14,7 +14,7 @@ import pytest
 
 from bylaw import Policy
 from bylaw.errors import EvidenceError
-from bylaw.rows.table_files import TableFile
+from bylaw.rows import TableFile
 
 RULE = ("--rule", "rejected() <= 0.1")
 

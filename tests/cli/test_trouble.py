@@ -18,10 +18,10 @@ import pyarrow
 import pyarrow.parquet as parquet
 import pytest
 
+from bylaw.cli import decisions as decisions_module
 from bylaw.cli.decisions import Decider
-from bylaw.policy.serialization import compute_digest
-from bylaw.rows import table_files
-from bylaw.rows.table_files import TableFile
+from bylaw.policy import compute_digest
+from bylaw.rows import TableFile
 
 
 def names_in(folder):
@@ -75,7 +75,7 @@ def test_a_bad_table_is_refused_and_nothing_is_written(what, policy, folder, byl
 
 @pytest.mark.slow
 def test_trouble_in_a_later_batch_is_found_in_its_place(policy, folder, bylaw, monkeypatch):
-    monkeypatch.setattr("bylaw.rows.table_files.BATCH_ROWS", 500)
+    monkeypatch.setattr("bylaw.rows._table_files.BATCH_ROWS", 500)
     parquet.write_table(rows_with(**nan_in_the_middle()), "bad.parquet")
     before = names_in(folder)
     answer = bylaw("decide", "policy.json", "bad.parquet", "-o", "decisions.parquet")
@@ -108,16 +108,16 @@ def fail_on_call(function, count, trouble):
 def test_trouble_in_a_thread_leaves_no_output_and_no_thread(
     place, trouble, code, suffix, policy, folder, bylaw, monkeypatch
 ):
-    monkeypatch.setattr("bylaw.rows.table_files.BATCH_ROWS", 100)
+    monkeypatch.setattr("bylaw.rows._table_files.BATCH_ROWS", 100)
     if place == "write":
-        opened = table_files.open_writer
+        opened = decisions_module.open_writer
 
         @contextlib.contextmanager
         def open_failing_writer(*arguments):
             with opened(*arguments) as write:
                 yield fail_on_call(write, 5, trouble)
 
-        monkeypatch.setattr(table_files, "open_writer", open_failing_writer)
+        monkeypatch.setattr(decisions_module, "open_writer", open_failing_writer)
     else:
         home, name = (TableFile, "parse_values") if place == "read" else (Decider, "decide")
         monkeypatch.setattr(home, name, fail_on_call(getattr(home, name), 5, trouble))

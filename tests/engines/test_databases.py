@@ -34,11 +34,9 @@ from bylaw import (
     size,
     solve,
 )
+from bylaw.engines import scan
 from bylaw.engines._sql_sums import SummedRows
-from bylaw.engines.scan import scan
-from bylaw.program.blocks import make_blocks
-from bylaw.program.dual import Dual, measure_excesses, sum_features
-from bylaw.program.linear_form import compile_problem
+from bylaw.program import Dual, compile_problem, make_blocks, measure_excesses, sum_features
 from helpers.databases import fill_postgres, postgres_server
 
 LABELS = ["no", "maybe", "yes"]
@@ -218,7 +216,7 @@ def test_every_sum_is_that_of_rows_in_memory(name, connect):
 
 @pytest.mark.slow
 def test_most_groups_are_columns_where_cells_are_many(connect, monkeypatch):
-    monkeypatch.setattr("bylaw.engines.databases._MOST_SUMMED_CELLS", 2)
+    monkeypatch.setattr("bylaw.engines._databases._MOST_SUMMED_CELLS", 2)
     problem, frame = PROBLEMS["two known groups"], make_frame()
     found = solve(problem, read(connect(frame)), tol=1e-8)
     wanted = solve(problem, COLUMNS.evidence(frame), tol=1e-8)

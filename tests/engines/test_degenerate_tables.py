@@ -18,7 +18,7 @@ from bylaw import (
     selected,
     solve,
 )
-from bylaw.engines.scan import scan
+from bylaw.engines import scan
 from helpers.reference import Reference, error_loss, on, one_hot, parity, rejection
 
 KINDS = ["one-hot", "constant", "uniform", "tied", "halves", "mostly one-hot"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bylaw import InfeasibleRulesError, scan, solve
-from bylaw.engines import scan as scanning
+from bylaw.engines import _scan as scanning
 from helpers.partitioned_rows import CASES, COLUMNS, CONFLICT, N, cut, expect_value, make_rows
 
 # Every case on two engines; on the others, which compute the same sums elsewhere, three of them.

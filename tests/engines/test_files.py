@@ -34,8 +34,7 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw.engines import files as files_module
-from bylaw.engines import scan as scan_module
+from bylaw.engines import _files as files_module, scan as scan_module
 
 N = 6000
 COLUMNS = Columns(["p_a", "p_b", "p_c"], classes=["a", "b", "c"], groups={"sex": "sex"})

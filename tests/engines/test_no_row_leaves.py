@@ -22,8 +22,8 @@ from bylaw import (
     selected,
     solve,
 )
-from bylaw.engines.duckdb_tables import DuckTable
-from bylaw.engines.scan import scan
+from bylaw.engines import scan
+from bylaw.engines._duckdb_tables import DuckTable
 from helpers.databases import fill_postgres, postgres_server
 
 N_ROWS = 2000

@@ -24,7 +24,7 @@ from bylaw import (
     scan,
     solve,
 )
-from bylaw.engines import files
+from bylaw.engines import _files as files
 
 COLUMNS = Columns(["p_a", "p_b"], classes=["a", "b"], groups={"sex": "sex"})
 PROBLEM = Problem(error(), [demographic_parity("sex", tol=0.02), rejected() <= 0.1])

@@ -10,7 +10,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from bylaw import EvidenceError, OptionError
 from bylaw.estimators import LocalPolynomialClassifier
-from bylaw.estimators.local_polynomial import KERNELS
+from bylaw.estimators._local_polynomial import KERNELS
 
 WRITTEN_OUT = {
     "rectangular": lambda u: 1.0 * (u <= 1),
@@ -120,7 +120,7 @@ def test_bad_options(options, message):
 
 
 def test_one_class_is_refused():
-    with pytest.raises(EvidenceError, match="y has one class"):
+    with pytest.raises(EvidenceError, match="got one class"):
         LocalPolynomialClassifier().fit([[0.0], [1.0]], ["a", "a"])
 
 

@@ -25,7 +25,7 @@ from bylaw import (
     solve,
     worst,
 )
-from bylaw.view.colors import ACCENT, TONE_COLORS
+from bylaw.view._colors import ACCENT, TONE_COLORS
 from helpers.reported import parsed
 
 SCRIPT = "<script>alert(1)</script>"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bylaw import OptionError
-from bylaw.estimators.sklearn_contract import check_random_state, make_generator, make_seed
+from bylaw.estimators._sklearn_contract import check_random_state, make_generator, make_seed
 
 
 def test_a_generator_gives_its_own_seeds():

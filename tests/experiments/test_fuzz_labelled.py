@@ -17,8 +17,8 @@ from experiments.fuzz.run import run
 
 from bylaw import error
 from bylaw.errors import EvidenceError, RuleError
-from bylaw.program.row_rates import measure_rate
-from bylaw.rows.outcomes import observe
+from bylaw.program import measure_rate
+from bylaw.rows import observe
 
 
 def compile_random(seed):

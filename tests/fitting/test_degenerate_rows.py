@@ -20,7 +20,7 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw.calibration.calibration import fit_calibration
+from bylaw.calibration import fit_calibration
 from bylaw.report import report
 
 REFER = Problem(error(), [rejected() <= 0.1])

@@ -31,10 +31,9 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw.fitting.diagnosis import diagnose
-from bylaw.language.parser import parse
-from bylaw.solvers.column_generation import MixtureProgram
-from bylaw.solvers.full_batch import FullBatch
+from bylaw.fitting._diagnosis import diagnose
+from bylaw.language import parse
+from bylaw.solvers import FullBatch, MixtureProgram
 from helpers.generated_rows import Rows
 from helpers.reference import churn, error_loss, on, one_hot, parity, rejection
 

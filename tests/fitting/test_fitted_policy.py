@@ -26,9 +26,7 @@ from bylaw import (
     selected,
     solve,
 )
-from bylaw.program.blocks import make_blocks
-from bylaw.program.dual import Dual
-from bylaw.program.linear_form import compile_problem
+from bylaw.program import Dual, compile_problem, make_blocks
 from helpers.generated_rows import Rows
 
 N = 500

@@ -27,13 +27,11 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw.fitting.frontier import frontier
-from bylaw.fitting.levels import find_lever, make_path
-from bylaw.program.blocks import make_blocks
-from bylaw.program.dual import Dual, TallyPass, gradient_mapping
-from bylaw.program.linear_form import compile_problem
-from bylaw.solvers.full_batch import FullBatch
-from bylaw.solvers.screening import Metric, ScreenPass
+from bylaw.fitting import find_lever, frontier
+from bylaw.fitting._levels import make_path
+from bylaw.program import Dual, TallyPass, compile_problem, gradient_mapping, make_blocks
+from bylaw.solvers import FullBatch
+from bylaw.solvers._screening import Metric, ScreenPass
 from helpers.generated_rows import Rows
 from helpers.reference import Reference, error_loss, on, parity, rejection
 

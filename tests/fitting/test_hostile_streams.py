@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bylaw import Evidence, PolicyFileError, Problem, Stream, error, rejected
-from bylaw.policy.serialization import compute_digest
+from bylaw.policy import compute_digest
 
 
 def _draw(n, seed):

@@ -27,10 +27,8 @@ from bylaw import (
     selected,
     solve,
 )
-from bylaw.program.blocks import make_blocks
-from bylaw.program.dual import Dual
-from bylaw.program.linear_form import compile_problem
-from bylaw.solvers.linear_program import exact_policy
+from bylaw.program import Dual, compile_problem, make_blocks
+from bylaw.solvers._linear_program import exact_policy
 from bylaw.testing import Verdict
 
 EXPERTS = ["approve", "deny", "junior", "senior"]

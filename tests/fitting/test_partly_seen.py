@@ -16,7 +16,7 @@ from bylaw import (
     selected,
     solve,
 )
-from bylaw.rows.outcomes import observe
+from bylaw.rows import observe
 from helpers.scored import people
 
 CLOSE = 2e-3

@@ -19,7 +19,7 @@ from bylaw import (
     selected,
     solve,
 )
-from bylaw.fitting.sensitivity import sensitivity
+from bylaw.fitting._sensitivity import sensitivity
 from helpers.generated_rows import Rows
 
 PARITY = demographic_parity("hidden", tol=0.05)

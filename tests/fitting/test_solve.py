@@ -30,11 +30,9 @@ from bylaw import (
     solve,
 )
 from bylaw.errors import Remedy
-from bylaw.program import observed_rates, row_rates
-from bylaw.program.solution import Solution
+from bylaw.program import Solution, _observed_rates as observed_rates, _row_rates as row_rates
 from bylaw.reductions import _fitter as fitter
-from bylaw.solvers import SGD3, Stochastic
-from bylaw.solvers.full_batch import FullBatch
+from bylaw.solvers import SGD3, FullBatch, Stochastic
 from helpers.generated_rows import Rows
 
 PARITY = Problem(error(), [demographic_parity("hidden", tol=0.02), rejected() <= 0.1])

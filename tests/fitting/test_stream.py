@@ -28,9 +28,8 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw.program.linear_form import compile_problem
-from bylaw.solvers import ACSA, SGD, SGD3, StochasticNewton
-from bylaw.solvers.stochastic_newton import TILE_ROWS
+from bylaw.program import compile_problem
+from bylaw.solvers import ACSA, SGD, SGD3, TILE_ROWS, StochasticNewton
 from helpers.generated_rows import Rows
 
 ROWS = Rows(n=3000, K=3, S=2)
@@ -83,10 +82,8 @@ def test_a_saved_stream_goes_on_bit_for_bit(optimizer, tmp_path):
 @MAY_MISS
 def test_it_is_the_papers_algorithm_on_the_rows_in_order():
     """The same steps as a walk over the compiled rows, weighted, with sigma^2 of all of them."""
-    from bylaw.program.blocks import make_blocks
-    from bylaw.program.dual import Dual
-    from bylaw.program.linear_form import compile_problem
-    from bylaw.solvers.stochastic import SampledRows as Steps
+    from bylaw.program import Dual, compile_problem, make_blocks
+    from bylaw.solvers import SampledRows as Steps
 
     evidence = ROWS.evidence(weights=WEIGHTS)
     policy = Stream(LABELS, 3000, optimizer="sgd3", warm_up=3000).partial_fit(evidence).policy()

@@ -30,8 +30,8 @@ from bylaw import (
     solve,
     worst,
 )
-from bylaw.calibration.calibration import Calibration, GroupMap
-from bylaw.calibration.maps import CalibrationMap
+from bylaw.calibration import Calibration, CalibrationMap
+from bylaw.calibration._calibration import GroupMap
 from experiments import data
 from helpers.generated_rows import Rows
 from helpers.reference import softmax

@@ -2,14 +2,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.special import expit, logsumexp, softmax
 
 from bylaw import RuleError
 from bylaw.errors import Remedy
-from bylaw.language.action_space import make_action_space
+from bylaw.language import make_action_space
 
 LABELS = make_action_space("labels", (0, 1, 2))
 SETS = make_action_space("sets", (0, 1, 2))

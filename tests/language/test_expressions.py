@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from bylaw import RuleError, custom, demographic_parity, error, f1, parse, precision, rejected, selected
-from bylaw._base.validation import as_scalar
-from bylaw.language.expressions import Band, Rule
+from bylaw._base import as_scalar
+from bylaw.language import Band, Rule
 
 
 def test_rates_add_scale_and_merge():

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from bylaw import Evidence, Policy, Problem, audit, error, frontier, parse, solve
-from bylaw.language.action_space import LabelSpace
-from bylaw.language.expressions import DEFINITIONS, Meaning, Term
-from bylaw.language.rates import define_rate, make_rate
+from bylaw.language import DEFINITIONS, LabelSpace, Meaning
+from bylaw.language._expressions import Term
+from bylaw.language._rates import define_rate, make_rate
 from bylaw.report import report
-from bylaw.view.sentences import describe_rate, name_cost, name_saving, write_sentence
+from bylaw.view import describe_rate, name_cost, write_sentence
+from bylaw.view._sentences import name_saving
 from helpers.reported import parsed
 from helpers.scored import people
 

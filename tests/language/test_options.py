@@ -24,8 +24,8 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw.language.action_space import OptionSpace, RejectSpace, make_action_space
-from bylaw.program.row_rates import bound_rate, compute_row_rates
+from bylaw.language import OptionSpace, RejectSpace, make_action_space
+from bylaw.program import bound_rate, compute_row_rates
 
 EXPERTS = ["a", "b", "junior", "senior"]
 P = np.array([[0.7, 0.3], [0.2, 0.8]])

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 
 import bylaw
 from bylaw import RuleError, RuleSyntaxError, parse
-from bylaw.language.expressions import Rule
+from bylaw.language import Rule
 
 finite = st.floats(allow_nan=False, allow_infinity=False, min_value=-1e9, max_value=1e9)
 positive = st.floats(min_value=0, max_value=1, exclude_max=True)

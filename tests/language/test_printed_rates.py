@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bylaw import Evidence, Policy, Problem, error, f1, g_mean, parse, precision, recall, selected, solve
-from bylaw.policy.serialization import compute_digest
+from bylaw.policy import compute_digest
 
 
 @pytest.mark.parametrize(

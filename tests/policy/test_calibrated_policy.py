@@ -25,9 +25,9 @@ from bylaw import (
     selected,
     solve,
 )
-from bylaw.calibration.calibration import CalibratedEvidence, fit_calibration
-from bylaw.policy.serialization import to_dict
-from bylaw.rows.outcomes import observe
+from bylaw.calibration import CalibratedEvidence, fit_calibration
+from bylaw.policy import to_dict
+from bylaw.rows import observe
 
 PARITY = Problem(error(), [demographic_parity("sex", tol=0.05)])
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bylaw import Evidence, Policy, Problem, error, rejected, solve
-from bylaw.policy.serialization import compute_digest
+from bylaw.policy import compute_digest
 from bylaw.report import report
 
 

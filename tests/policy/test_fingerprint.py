@@ -22,7 +22,7 @@ from bylaw import (
     rejected,
     solve,
 )
-from bylaw.policy.provenance import Fingerprint, TableSum, hash_evidence, hash_features, shares_rows
+from bylaw.policy import Fingerprint, TableSum, hash_evidence, hash_features, shares_rows
 
 ROWS = np.random.default_rng(0).random((3, 5000))
 PROBLEM = Problem(error(), [rejected() <= 0.1])

@@ -191,8 +191,8 @@ def test_argmax_says_that_the_guarantee_is_gone(policy, sets):
         ({}, "pass either rng"),
         ({"rng": 1, "ids": range(700)}, "pass either rng"),
         ({"rng": 1, "key": "k"}, "pass either rng"),
-        ({"rng": 1, "method": "argmax"}, "draws nothing"),
-        ({"ids": range(700), "method": "systematic"}, "takes rng=, not ids="),
+        ({"rng": 1, "method": "argmax"}, "no effect with method='argmax'"),
+        ({"ids": range(700), "method": "systematic"}, "pass rng= instead of ids="),
         ({"rng": 1, "method": "best"}, "method must be"),
     ],
 )

@@ -10,7 +10,7 @@ import pickle
 import numpy as np
 import pytest
 
-from bylaw.policy.provenance import Fingerprint, TableSum, hash_features, shares_rows
+from bylaw.policy import Fingerprint, TableSum, hash_features, shares_rows
 
 ROWS, OTHERS = np.random.default_rng(0).random((2, 3, 5000))
 

@@ -18,14 +18,22 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw.program import blocks as blocks_module
-from bylaw.program import dual as passes_module
-from bylaw.program.blocks import BLOCK_ROWS, Block, Cells, join_blocks, make_blocks
-from bylaw.program.dual import Dual, sum_blocks
-from bylaw.program.linear_form import compile_problem
-from bylaw.program.observed_rates import attach_observed, compile_observed
-from bylaw.rows.outcomes import observe
-from bylaw.solvers.screening import Metric, ScreenPass
+from bylaw.program import (
+    BLOCK_ROWS,
+    Block,
+    Cells,
+    Dual,
+    _blocks as blocks_module,
+    _dual as passes_module,
+    attach_observed,
+    compile_observed,
+    compile_problem,
+    join_blocks,
+    make_blocks,
+    sum_blocks,
+)
+from bylaw.rows import observe
+from bylaw.solvers._screening import Metric, ScreenPass
 from helpers.reference import rounding
 
 N, K = 2000, 3

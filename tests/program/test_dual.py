@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from bylaw import (
     Evidence,
@@ -20,10 +19,15 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw.program import blocks as blocks_module
-from bylaw.program.blocks import BLOCK_ROWS, Block, make_blocks
-from bylaw.program.dual import Dual
-from bylaw.program.linear_form import compile_problem, compute_scores
+from bylaw.program import (
+    BLOCK_ROWS,
+    Block,
+    Dual,
+    _blocks as blocks_module,
+    compile_problem,
+    compute_scores,
+    make_blocks,
+)
 from helpers import reference as ref
 from helpers.generated_rows import Rows
 

@@ -18,7 +18,7 @@ from bylaw import (
     solve,
 )
 from bylaw.errors import Remedy
-from bylaw.program.linear_form import compile_problem
+from bylaw.program import compile_problem
 from helpers.generated_rows import Rows
 
 

@@ -6,10 +6,7 @@ import numpy as np
 import pytest
 
 from bylaw import Problem, miscoverage, size
-from bylaw.program import dual as dual_module
-from bylaw.program.blocks import Block, make_blocks
-from bylaw.program.dual import Dual
-from bylaw.program.linear_form import compile_problem
+from bylaw.program import Block, Dual, _dual as dual_module, compile_problem, make_blocks
 from helpers.generated_rows import Rows
 
 

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 from bylaw import Problem, demographic_parity, error, miscoverage, rejected, size
-from bylaw.program.blocks import make_blocks
-from bylaw.program.dual import NormPass
-from bylaw.program.linear_form import compile_problem
+from bylaw.program import NormPass, compile_problem, make_blocks
 from helpers.generated_rows import Rows
 
 PROBLEMS = {

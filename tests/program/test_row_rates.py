@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from bylaw import Evidence, disagreement, error, precision, rejected, selected
-from bylaw.language.action_space import make_action_space
-from bylaw.program.row_rates import compute_row_rates, has_rows, standard_error
-from bylaw.rows.outcomes import observe
+from bylaw.language import make_action_space
+from bylaw.program import compute_row_rates, has_rows, standard_error
+from bylaw.rows import observe
 from helpers.reference import softmax
 
 N = 400

@@ -6,10 +6,15 @@ import numpy as np
 import pytest
 
 from bylaw import Problem, demographic_parity, error, miscoverage, omits, rejected, size
-from bylaw.policy.policy import compute_probabilities
-from bylaw.program.blocks import make_blocks
-from bylaw.program.dual import Dual, measure_excesses
-from bylaw.program.linear_form import compile_parts, compile_problem, replace_frequencies
+from bylaw.policy import compute_probabilities
+from bylaw.program import (
+    Dual,
+    compile_parts,
+    compile_problem,
+    make_blocks,
+    measure_excesses,
+    replace_frequencies,
+)
 from helpers.generated_rows import Rows
 
 ROWS = Rows(n=2500, K=3, S=2)

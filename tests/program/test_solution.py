@@ -8,7 +8,7 @@ import pytest
 
 from bylaw import Evidence, Problem, error, rejected, solve
 from bylaw.errors import Remedy
-from bylaw.program.solution import HardDecisions, Status
+from bylaw.program import HardDecisions, Status
 
 
 @pytest.mark.parametrize(

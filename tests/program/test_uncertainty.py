@@ -6,13 +6,17 @@ import numpy as np
 import pytest
 
 from bylaw import Evidence, Problem, demographic_parity, equalized_odds, error, rejected
-from bylaw.policy.policy import compute_probabilities
-from bylaw.program.blocks import make_blocks
-from bylaw.program.dual import Dual
-from bylaw.program.linear_form import compile_problem
-from bylaw.program.observed_rates import RateUncertainty, attach_observed, compile_observed
-from bylaw.program.row_rates import standard_error
-from bylaw.rows.outcomes import observe
+from bylaw.policy import compute_probabilities
+from bylaw.program import (
+    Dual,
+    RateUncertainty,
+    attach_observed,
+    compile_observed,
+    compile_problem,
+    make_blocks,
+    standard_error,
+)
+from bylaw.rows import observe
 from helpers.generated_rows import Rows
 
 

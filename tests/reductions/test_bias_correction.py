@@ -28,7 +28,7 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw.program.solution import Status
+from bylaw.program import Status
 from bylaw.reductions._observe import _draw_shrinkage
 from helpers.generated_rows import Rows
 from helpers.reference import softmax

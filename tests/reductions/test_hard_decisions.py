@@ -31,12 +31,9 @@ from bylaw import (
     solve,
     worst,
 )
-from bylaw.program.blocks import make_blocks
-from bylaw.program.dual import Dual
-from bylaw.program.linear_form import compile_problem
-from bylaw.program.solution import Status
+from bylaw.program import Dual, Status, compile_problem, make_blocks
 from bylaw.reductions._deterministic import CONSTANT, TIE, Hardening, PriceSearch, predict_excess
-from bylaw.rows.outcomes import observe
+from bylaw.rows import observe
 from helpers.generated_rows import Rows
 from helpers.reference import error_loss, one_hot, parity, rejection
 

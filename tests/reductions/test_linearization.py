@@ -27,8 +27,8 @@ from bylaw import (
 from bylaw.reductions._linearize import _LevelSearch
 from bylaw.reductions._objectives import WarmSolver
 from bylaw.report import report
-from bylaw.rows.outcomes import observe
-from bylaw.solvers.full_batch import FullBatch
+from bylaw.rows import observe
+from bylaw.solvers import FullBatch
 
 
 def draw_rows(n, seed=0):

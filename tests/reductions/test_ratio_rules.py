@@ -18,13 +18,11 @@ from bylaw import (
     selected,
     solve,
 )
-from bylaw.program.blocks import make_blocks
-from bylaw.program.dual import Dual
-from bylaw.program.linear_form import compile_problem
+from bylaw.program import Dual, compile_problem, make_blocks
 from bylaw.reductions._observe import Correction
 from bylaw.reductions._ratio_rules import RatioRules
-from bylaw.rows.outcomes import observe
-from bylaw.solvers.full_batch import FullBatch
+from bylaw.rows import observe
+from bylaw.solvers import FullBatch
 from helpers.scored import people
 
 SELECTIVE = error() <= 0.1 * accepted()

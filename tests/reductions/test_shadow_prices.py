@@ -21,7 +21,7 @@ from bylaw import (
     selected,
     solve,
 )
-from bylaw.program.linear_form import compile_problem
+from bylaw.program import compile_problem
 from bylaw.reductions._policies import find_least_multipliers
 from helpers.generated_rows import Rows
 from helpers.reference import error_loss, one_hot, parity

@@ -36,8 +36,8 @@ from bylaw import (
     solve,
     worst,
 )
-from bylaw.language.expressions import OVERALL
-from bylaw.program.dual import Simplex, gradient_mapping
+from bylaw.language._expressions import OVERALL
+from bylaw.program import Simplex, gradient_mapping
 from bylaw.reductions._worst_group import GroupSearch, GroupWeights, Trial
 from helpers.generated_rows import Rows
 from helpers.reference import one_hot, parity, rejection

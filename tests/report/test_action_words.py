@@ -21,10 +21,10 @@ from bylaw import (
     rejection_parity,
     solve,
 )
-from bylaw.language.action_space import ACTION_SPACES, LabelSpace, OptionSpace, RejectSpace, SetSpace
-from bylaw.language.families import FAMILIES
-from bylaw.report import action_words, report
-from bylaw.report.action_words import WORDS, get_words, name_action, title_action
+from bylaw.language import ACTION_SPACES, LabelSpace, OptionSpace, RejectSpace, SetSpace
+from bylaw.language._families import FAMILIES
+from bylaw.report import _action_words as action_words, report
+from bylaw.report._action_words import WORDS, get_words, name_action, title_action
 from helpers.reported import page_of, parsed
 from helpers.scored import people
 

@@ -25,7 +25,7 @@ from bylaw import (
     worst,
 )
 from bylaw.report import report
-from bylaw.view.numbers import count_of, pluralize
+from bylaw.view import count_of, pluralize
 from helpers.reported import page_of, parsed
 from helpers.scored import people
 

@@ -5,17 +5,21 @@ import re
 import pytest
 
 from bylaw import error, rejected, size
-from bylaw.view.html import Html, escape, join, make_page_table, tag
-from bylaw.view.numbers import (
+from bylaw.view import (
+    Html,
+    find_unit,
     format_amount,
     format_count,
     format_percent,
     format_points,
+    join,
+    make_page_table,
     pluralize,
     round_number,
     shorten,
+    tag,
 )
-from bylaw.view.sentences import find_unit
+from bylaw.view._html import escape
 from helpers.reported import HOSTILE, attacking, page_of, parsed
 
 

@@ -13,12 +13,12 @@ import pandas as pd
 import pytest
 
 from bylaw import Evidence, Problem, audit, demographic_parity, error, explain, rejected, solve
-from bylaw.fitting.solve import solve_without_rules
-from bylaw.language.action_space import OptionSpace
-from bylaw.program.row_rates import list_free_options
+from bylaw.fitting import solve_without_rules
+from bylaw.language import OptionSpace
+from bylaw.program import list_free_options
 from bylaw.report import report
-from bylaw.studio.session import Session
-from bylaw.view.numbers import format_percent, round_number
+from bylaw.studio import Session
+from bylaw.view import format_percent, round_number
 from helpers.command_line import bylaw  # noqa: F401
 from helpers.reported import parsed
 

@@ -6,8 +6,7 @@ import polars
 import pytest
 
 from bylaw import Evidence, EvidenceError
-from bylaw.rows.arrays import check_alignment
-from bylaw.rows.outcomes import observe
+from bylaw.rows import check_alignment, observe
 
 P = np.array([[0.7, 0.3], [0.4, 0.6], [0.2, 0.8]])
 INDEX = [4, 7, 9]

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from bylaw.rows.background_io import read_ahead, write_behind
+from bylaw.rows import read_ahead, write_behind
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import pytest
 
 from bylaw import Columns, Problem
 from bylaw.errors import EvidenceError, Remedy
-from bylaw.rows.columns import find_columns
+from bylaw.rows import find_columns
 
 NAMES = ["id", "p_no", "p_yes", "sex", "race_black", "race_white", "old", "w", "y"]
 

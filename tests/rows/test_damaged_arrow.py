@@ -11,7 +11,7 @@ import pyarrow
 import pytest
 
 from bylaw.errors import EvidenceError
-from bylaw.rows.table_files import TableFile
+from bylaw.rows import TableFile
 
 _ROWS = 5
 
@@ -41,7 +41,7 @@ def test_offsets_out_of_bounds_are_an_error_that_names_the_file(tmp_path, damage
     for path in paths:
         _write(path, damage)
     script = (
-        "import sys; from pathlib import Path; from bylaw.rows.table_files import TableFile\n"
+        "import sys; from pathlib import Path; from bylaw.rows._table_files import TableFile\n"
         "for path in sys.argv[1:]:\n"
         "    for read in (lambda f: list(f.batches(['name'])), lambda f: [f.read()]):\n"
         "        try:\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bylaw.rows.groups import find_distinct
+from bylaw.rows._groups import find_distinct
 
 
 @pytest.mark.parametrize(

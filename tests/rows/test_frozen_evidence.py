@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from bylaw import Evidence, EvidenceError, Problem, error, rejected, solve
-from bylaw.rows.outcomes import observe
+from bylaw.rows import observe
 
 P = [[0.7, 0.3], [0.4, 0.6], [0.2, 0.8]]
 JOINT = np.array([[0.5, 0.5], [0.1, 0.9], [0.9, 0.1]])[:, :, None] * np.array(P)[:, None, :]

@@ -26,7 +26,7 @@ from bylaw import (
     solve,
     worst,
 )
-from bylaw.rows.groups import check_group_sizes
+from bylaw.rows import check_group_sizes
 
 N = 3715
 INCOME = np.random.default_rng(0).lognormal(size=N)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from bylaw import Evidence, EvidenceError
-from bylaw.rows.json_lines import check_nesting
-from bylaw.rows.table_files import TableFile
+from bylaw.rows import TableFile
+from bylaw.rows._json_lines import check_nesting
 from helpers.hostile import SURROGATES
 
 P = np.array([[0.4, 0.6], [0.7, 0.3]])
@@ -93,7 +93,7 @@ def test_brackets_in_text_and_in_other_rows_do_not_count(text, tmp_path, monkeyp
     path = tmp_path / "flat.jsonl"
     path.write_text(text)
     for size in (1, 2, 3, 7, 1 << 20):
-        monkeypatch.setattr("bylaw.rows.json_lines._CHUNK", size)
+        monkeypatch.setattr("bylaw.rows._json_lines._CHUNK", size)
         check_nesting(path)
 
 
@@ -104,7 +104,7 @@ def test_brackets_behind_text_that_ends_count(text, tmp_path, monkeypatch):
     path = tmp_path / "deep.jsonl"
     path.write_text(text)
     for size in (1, 5, 1 << 20):
-        monkeypatch.setattr("bylaw.rows.json_lines._CHUNK", size)
+        monkeypatch.setattr("bylaw.rows._json_lines._CHUNK", size)
         with pytest.raises(EvidenceError, match="nested"):
             check_nesting(path)
 

@@ -9,7 +9,8 @@ import pyarrow.parquet as parquet
 import pytest
 
 from bylaw.errors import EvidenceError, OptionError
-from bylaw.rows.table_files import TableFile, find_files, find_root, is_many, open_writer, would_read
+from bylaw.rows import TableFile, find_files, find_root, is_many, would_read
+from bylaw.rows._table_files import open_writer
 
 ENDINGS = ["csv", "csv.gz", "parquet", "arrow", "jsonl"]
 HALVES = ({"id": [1, 2], "p": [0.5, 0.25]}, {"id": [3], "p": [1.0]})

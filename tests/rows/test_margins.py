@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 from bylaw.errors import EvidenceError
-from bylaw.rows.evidence import Evidence
-from bylaw.rows.margins import Margins
-from bylaw.rows.outcomes import observe
+from bylaw.rows import Evidence, Margins, observe
 from helpers.generated_rows import Rows
 
 ROWS = Rows(n=500, K=3, S=2, seed=4)

@@ -18,7 +18,7 @@ from bylaw import (
     selected,
     solve,
 )
-from bylaw.rows.evidence import concatenate
+from bylaw.rows import concatenate
 
 
 def make_rows(n=400, seed=0):

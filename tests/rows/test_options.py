@@ -9,10 +9,8 @@ import pandas
 import pytest
 
 from bylaw import Columns, Evidence, EvidenceError
-from bylaw.language.problem import Problem
-from bylaw.rows.columns import find_columns
-from bylaw.rows.evidence import concatenate
-from bylaw.rows.outcomes import observe
+from bylaw.language import Problem
+from bylaw.rows import concatenate, find_columns, observe
 
 P = [[0.7, 0.3], [0.2, 0.8]]
 W = [[0.5, 0.1], [0.3, 0.2]]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bylaw import Evidence, Problem, custom, error, solve
-from bylaw.rows.outcomes import observe
+from bylaw.rows import observe
 
 P = np.array([[0.7, 0.3], [0.2, 0.8], [0.5, 0.5]])
 T = {"F": [0.1, 0.5, 1.0], "M": [0.9, 0.5, 0.0]}

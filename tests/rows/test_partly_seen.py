@@ -9,11 +9,9 @@ import pytest
 
 from bylaw import Evidence, EvidenceError, Problem, custom, disagreement, error, selected
 from bylaw.errors import OptionError
-from bylaw.program.blocks import make_blocks
-from bylaw.program.linear_form import compile_problem, measure_frequency
-from bylaw.program.row_rates import compute_row_rates, standard_error
-from bylaw.rows.groups import KnownGroup
-from bylaw.rows.outcomes import observe
+from bylaw.program import compile_problem, compute_row_rates, make_blocks, standard_error
+from bylaw.program._linear_form import measure_frequency
+from bylaw.rows import KnownGroup, observe
 
 SPACE = Problem(error()).action_space((0, 1))
 RATES = {

@@ -10,9 +10,10 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from bylaw._base.files import write_atomically
+from bylaw._base import write_atomically
 from bylaw.errors import EvidenceError, OptionError
-from bylaw.rows.table_files import TableFile, open_writer, parse_column
+from bylaw.rows import TableFile, parse_column
+from bylaw.rows._table_files import open_writer
 
 ENDINGS = ["csv.gz", "tsv.gz", "csv", "parquet", "arrow", "jsonl"]
 ROWS = pyarrow.table({"id": [1, 2, 3], "p": [0.1, 0.2, 1 / 3], "who": ["a", 'b,"c', "ü"]})
@@ -179,7 +180,7 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path):
 
 
 def test_where_files_need_a_name_the_partial_one_is_removed(tmp_path, monkeypatch):
-    monkeypatch.setattr("bylaw._base.files._unnamed_file", lambda folder: None)
+    monkeypatch.setattr("bylaw._base._files._unnamed_file", lambda folder: None)
     path = tmp_path / "x.txt"
     with pytest.raises(HalfwayError), write_atomically(path) as partial:
         half_written(partial.write_text, "half")

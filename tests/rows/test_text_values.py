@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bylaw.rows.text_values import format_value, match_value, parse_values
+from bylaw.rows import match_value, parse_values
+from bylaw.rows._text_values import format_value
 
 
 @pytest.mark.parametrize(

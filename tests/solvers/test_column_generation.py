@@ -9,11 +9,9 @@ import pytest
 from scipy import sparse
 
 from bylaw import Problem, demographic_parity, error, rejected
-from bylaw.program.blocks import make_blocks
-from bylaw.program.dual import Dual
-from bylaw.program.linear_form import compile_problem
-from bylaw.solvers.column_generation import GAP, ColumnGeneration, MixtureProgram
-from bylaw.solvers.linear_program import exact_policy
+from bylaw.program import Dual, compile_problem, make_blocks
+from bylaw.solvers import GAP, ColumnGeneration, MixtureProgram
+from bylaw.solvers._linear_program import exact_policy
 from helpers.generated_rows import Rows
 
 ROWS = Rows(n=150, K=2, S=2)

@@ -9,10 +9,9 @@ from scipy.linalg import block_diag, cholesky, solve_triangular
 from scipy.optimize import nnls
 
 from bylaw import Evidence, Problem, demographic_parity, error, selected, solve
-from bylaw.program.dual import Hessian
-from bylaw.program.solution import Status
-from bylaw.solvers import full_batch
-from bylaw.solvers.full_batch import minimize_quadratic
+from bylaw.program import Hessian, Status
+from bylaw.solvers import _full_batch as full_batch
+from bylaw.solvers._full_batch import minimize_quadratic
 
 N_CELLS, N_ACTIONS = 12, 4
 

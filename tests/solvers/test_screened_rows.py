@@ -6,13 +6,9 @@ import numpy as np
 import pytest
 
 from bylaw import Problem, demographic_parity, equalized_odds, error, miscoverage, rejected, size
-from bylaw.program.blocks import make_blocks
-from bylaw.program.dual import Dual, sum_blocks
-from bylaw.program.linear_form import compile_problem
-from bylaw.program.observed_rates import attach_observed, compile_observed
-from bylaw.rows.outcomes import observe
-from bylaw.solvers.full_batch import FullBatch
-from bylaw.solvers.screening import screen_rows
+from bylaw.program import Dual, attach_observed, compile_observed, compile_problem, make_blocks, sum_blocks
+from bylaw.rows import observe
+from bylaw.solvers import FullBatch, screen_rows
 from helpers.generated_rows import Rows
 
 ROWS = Rows(n=4000, K=3, S=2, seed=1)

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 from bylaw import Problem, demographic_parity, error, miscoverage, rejected, size
-from bylaw.program.blocks import make_blocks
-from bylaw.program.dual import Dual, sum_blocks
-from bylaw.program.linear_form import compile_problem
-from bylaw.solvers.full_batch import FullBatch
-from bylaw.solvers.screening import Metric, ScreenPass
+from bylaw.program import Dual, compile_problem, make_blocks, sum_blocks
+from bylaw.solvers import FullBatch
+from bylaw.solvers._screening import Metric, ScreenPass
 from helpers.generated_rows import Rows
 
 ROWS = Rows(n=6000, K=3, S=2)

@@ -10,14 +10,17 @@ import pytest
 from scipy import optimize, sparse
 
 from bylaw import Evidence, Problem, Status, miscoverage, selected, size, solve
-from bylaw.program.blocks import make_blocks
-from bylaw.program.dual import Dual, gradient_mapping
-from bylaw.program.linear_form import compile_problem
-from bylaw.program.observed_rates import attach_observed, compile_observed
-from bylaw.rows.outcomes import observe
-from bylaw.solvers import full_batch, separable
-from bylaw.solvers.full_batch import FullBatch
-from bylaw.solvers.separable import find_separate_rules, sample_evenly, screen_items, solve_separable
+from bylaw.program import (
+    Dual,
+    attach_observed,
+    compile_observed,
+    compile_problem,
+    gradient_mapping,
+    make_blocks,
+)
+from bylaw.rows import observe
+from bylaw.solvers import FullBatch, _full_batch as full_batch, _separable as separable, find_separate_rules
+from bylaw.solvers._separable import sample_evenly, screen_items, solve_separable
 from helpers.reference import softmax
 
 ONE_RULE = {

@@ -29,17 +29,15 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw.program.blocks import make_blocks
-from bylaw.program.dual import Dual, Hessian, gradient_mapping
-from bylaw.program.linear_form import compile_problem
-from bylaw.solvers import full_batch, linear_program
-from bylaw.solvers.full_batch import (
+from bylaw.program import Dual, Hessian, compile_problem, gradient_mapping, make_blocks
+from bylaw.solvers import (
     FullBatch,
-    _factor_lifted,
-    _list_stages,
-    minimize_quadratic,
+    LinearProgram,
+    _full_batch as full_batch,
+    _linear_program as linear_program,
 )
-from bylaw.solvers.linear_program import LinearProgram, exact_policy
+from bylaw.solvers._full_batch import _factor_lifted, _list_stages, minimize_quadratic
+from bylaw.solvers._linear_program import exact_policy
 from helpers.generated_rows import Rows
 
 SOLVERS = [FullBatch(), LinearProgram()]

@@ -28,12 +28,9 @@ from bylaw import (
     solve,
 )
 from bylaw.errors import Remedy
-from bylaw.program.blocks import Block, make_blocks
-from bylaw.program.dual import Dual
-from bylaw.program.linear_form import compile_problem
-from bylaw.solvers import ACSA, SGD, SGD3, Stochastic, StochasticNewton
-from bylaw.solvers.stochastic import AcceleratedState, Oracle, Plan, load_kernels
-from bylaw.solvers.stochastic import SampledRows as Steps
+from bylaw.program import Block, Dual, compile_problem, make_blocks
+from bylaw.solvers import ACSA, SGD, SGD3, Oracle, SampledRows as Steps, Stochastic, StochasticNewton
+from bylaw.solvers._stochastic import AcceleratedState, Plan, load_kernels
 from helpers.generated_rows import Rows
 
 STOCHASTIC = {"stochastic": StochasticNewton(), "sgd3": SGD3(), "acsa": ACSA(), "sgd": SGD()}
@@ -326,7 +323,7 @@ def test_the_oracle_is_unbiased_and_visits_every_row_once_a_pass():
 def test_no_rules_and_no_numba_needed(monkeypatch):
     evidence = Rows(n=100).evidence()
     assert solve(Problem(error()), evidence, solver="sgd3").solution.status is Status.CONVERGED
-    monkeypatch.setitem(sys.modules, "bylaw.solvers.kernels", None)
+    monkeypatch.setitem(sys.modules, "bylaw.solvers._kernels", None)
     with pytest.raises(BylawError, match=r"pip install '\.\[stochastic\]'") as caught:
         solve(Problem(error(), [rejected() <= 0.1]), evidence, solver="sgd")
     assert caught.value.remedy == Remedy("choose_solver", "full_batch")

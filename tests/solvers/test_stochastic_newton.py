@@ -18,12 +18,14 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw.program.blocks import Block, make_blocks
-from bylaw.program.dual import Dual
-from bylaw.program.linear_form import compile_problem
-from bylaw.solvers import FullBatch, StochasticNewton, stochastic_newton
-from bylaw.solvers.stochastic import SampledRows
-from bylaw.solvers.stochastic_newton import TILE_ROWS
+from bylaw.program import Block, Dual, compile_problem, make_blocks
+from bylaw.solvers import (
+    TILE_ROWS,
+    FullBatch,
+    SampledRows,
+    StochasticNewton,
+    _stochastic_newton as stochastic_newton,
+)
 from helpers.generated_rows import Rows
 
 ROWS = Rows(n=20_000, K=3, S=2)
@@ -161,7 +163,7 @@ def test_the_first_rows_of_a_small_group_do_not_throw_it_off_course(seed):
 
 
 def test_it_needs_no_numba(monkeypatch):
-    monkeypatch.setitem(sys.modules, "bylaw.solvers.kernels", None)
+    monkeypatch.setitem(sys.modules, "bylaw.solvers._kernels", None)
     evidence = ROWS.evidence().rows(slice(0, 3000))
     policy = solve(Problem(error(), [rejected() <= 0.1]), evidence, solver="stochastic")
     assert policy.expected(rejected(), evidence) == pytest.approx(0.1, abs=0.01)

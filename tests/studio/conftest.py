@@ -6,9 +6,7 @@ import threading
 
 import pytest
 
-from bylaw.studio import server as served
-from bylaw.studio import studio
-from bylaw.studio.session import Session
+from bylaw.studio import Session, _server as served, studio
 from helpers.browsers import Pages, run_chromium
 from helpers.studio_pages import MAKERS, WAIT, make_loans, settle
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bylaw import Policy, Problem
-from bylaw.view.numbers import format_amount, format_percent
+from bylaw.view import format_amount, format_percent
 from helpers.browsers import CONTRAST, FAULTS
 from helpers.hostile import HIDDEN
 from helpers.studio_pages import ATTACK, PARITY, REFERRED, add, drag, figures, settle, state, texts

@@ -21,8 +21,7 @@ import pytest
 
 import bylaw
 from bylaw import Evidence, Problem
-from bylaw.studio.server import StudioServer
-from bylaw.studio.session import Session
+from bylaw.studio import Session, StudioServer
 
 
 def follow(argument):

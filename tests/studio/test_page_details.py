@@ -11,9 +11,8 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 
-from bylaw.studio import session as session_module
-from bylaw.studio.session import Session
-from bylaw.view.numbers import format_percent, format_points, round_number
+from bylaw.studio import Session, _session as session_module
+from bylaw.view import format_percent, format_points, round_number
 from helpers.browsers import FAULTS
 from helpers.studio_pages import PARITY, REFERRED, add, drag, figures, settle, state, texts
 
@@ -437,7 +436,7 @@ def test_a_long_save_shows_progress_and_is_cancelled(opened, monkeypatch):
     let, own = threading.Event(), session_module.report
 
     def slow(*args, **options):
-        from bylaw._base.runtime import checkpoint
+        from bylaw._base import checkpoint
 
         while not let.wait(0.01):
             checkpoint()

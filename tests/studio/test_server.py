@@ -20,8 +20,7 @@ from pyarrow import csv
 
 from bylaw import Policy, Problem, solve
 from bylaw.errors import EvidenceError, OptionError
-from bylaw.studio import session as session_module
-from bylaw.studio import studio
+from bylaw.studio import _session as session_module, studio
 from helpers.command_line import RULES, table
 from helpers.hostile import hostile_rows
 from helpers.scored import people

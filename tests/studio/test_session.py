@@ -10,18 +10,16 @@ import numpy as np
 import pytest
 
 from bylaw import Evidence, Problem, frontier, solve
-from bylaw._base.runtime import checkpoint
+from bylaw._base import checkpoint
 from bylaw.cli.rules_file import RulesFile
 from bylaw.errors import GuaranteeWarning, OptionError
-from bylaw.language.parser import parse
-from bylaw.policy.policy import Policy
-from bylaw.rows.columns import Columns
-from bylaw.rows.outcomes import observe
-from bylaw.solvers.full_batch import WarmFullBatch
-from bylaw.studio import session as session_module
-from bylaw.studio.questions import CancelledError, Job, Question
-from bylaw.studio.saved_files import Source, suggest_next
-from bylaw.studio.session import Session
+from bylaw.language import parse
+from bylaw.policy import Policy
+from bylaw.rows import Columns, observe
+from bylaw.solvers import WarmFullBatch
+from bylaw.studio import Session, Source, _session as session_module
+from bylaw.studio._questions import CancelledError, Job, Question
+from bylaw.studio._saved_files import suggest_next
 from helpers.scored import people
 
 RULES = ["demographic_parity('sex', tol={})", "rejected() <= {}"]

@@ -31,8 +31,8 @@ from bylaw import (
     solve,
 )
 from bylaw.errors import Remedy
-from bylaw.language.parser import parse
-from bylaw.rows.outcomes import observe
+from bylaw.language import parse
+from bylaw.rows import observe
 from bylaw.testing import DecidedRows, HypothesisTest
 from bylaw.testing._betting import Sample
 from bylaw.testing._hypotheses import Hypothesis, compute_p_values

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bylaw import Problem, audit, error, rejected, selected, solve
-from bylaw.rows.outcomes import observe
+from bylaw.rows import observe
 from bylaw.testing import compare_costs
 from helpers.scored import people
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bylaw import Monitor, PolicyFileError
-from bylaw.policy.serialization import compute_digest
+from bylaw.policy import compute_digest
 from bylaw.testing import _state_files as state_files
 from helpers.monitored import draw_rows, fit_rejecting
 

@@ -10,7 +10,7 @@ import pytest
 
 from bylaw import Evidence, GuaranteeWarning, Policy, PolicyFileError, Problem, audit, error, rejected, solve
 from bylaw.errors import Remedy
-from bylaw.policy.provenance import hash_evidence
+from bylaw.policy import hash_evidence
 
 
 def rows(seed, n=400):

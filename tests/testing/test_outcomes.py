@@ -21,7 +21,7 @@ from bylaw import (
 )
 from bylaw.errors import Remedy
 from bylaw.report import report
-from bylaw.rows.outcomes import observe
+from bylaw.rows import observe
 from bylaw.testing import compare_costs, is_observed
 
 LIMITS = {"wrong": (0.0, 1.0)}

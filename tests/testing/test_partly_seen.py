@@ -22,7 +22,7 @@ from bylaw import (
     solve,
 )
 from bylaw.report import report
-from bylaw.rows.outcomes import observe
+from bylaw.rows import observe
 from bylaw.testing import bin_confidence, compute_reliability
 from helpers.scored import people
 

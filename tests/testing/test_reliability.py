@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bylaw import Evidence, Problem, audit, error, rejected, solve
-from bylaw.rows.outcomes import observe
+from bylaw.rows import observe
 from bylaw.testing import bin_confidence, compute_reliability
 from bylaw.testing._reliability import bin_probabilities
 from helpers.scored import people

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bylaw import error
-from bylaw.language.action_space import make_action_space
+from bylaw.language import make_action_space
 from bylaw.testing import _rounds as rounds
 from bylaw.testing._hypotheses import Hypothesis
 from bylaw.testing._rounds import Events, follow_means, follow_sums

@@ -8,8 +8,8 @@ import pyarrow.parquet as parquet
 import pytest
 
 from bylaw import Columns, Problem, solve
-from bylaw.engines.scan import scan
-from bylaw.rows.outcomes import observe
+from bylaw.engines import scan
+from bylaw.rows import observe
 from bylaw.testing import compare_costs, compare_scanned_costs
 from helpers.command_line import table
 

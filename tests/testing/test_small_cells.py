@@ -20,9 +20,9 @@ from bylaw import (
     solve,
     worst,
 )
-from bylaw._base.validation import choose_shown
+from bylaw._base import choose_shown
 from bylaw.report import report
-from bylaw.studio.session import Session
+from bylaw.studio import Session
 from bylaw.testing._verdicts import find_hidden_cells
 
 SIZES = {"x": 3, "y": 60, "z": 437}

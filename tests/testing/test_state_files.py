@@ -25,7 +25,7 @@ from bylaw import (
     rejected,
     selected,
 )
-from bylaw.policy.serialization import compute_digest
+from bylaw.policy import compute_digest
 from bylaw.testing import _state_files as state_files
 from helpers.monitored import describe, draw_rows, fit_binary, fit_rejecting
 

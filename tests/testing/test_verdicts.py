@@ -19,7 +19,7 @@ from bylaw import (
     rejected,
     solve,
 )
-from bylaw.report.context import bound_rates, make_report_rows
+from bylaw.report._context import bound_rates, make_report_rows
 from bylaw.testing import TOLERANCE, describe_rule, find_worst, is_out_of_reach
 from bylaw.testing._verdicts import measure_unit
 from helpers.scored import people

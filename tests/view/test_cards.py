@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bylaw.view.cards import Card, Table, bar, code, status
+from bylaw.view import Card, Table, bar, code, status
 from helpers.reported import parsed
 
 

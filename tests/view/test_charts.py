@@ -7,9 +7,8 @@ import re
 import numpy as np
 import pytest
 
-from bylaw.report.prices import place_on_slider
-from bylaw.view.cards import draw_grid
-from bylaw.view.charts import (
+from bylaw.report._prices import place_on_slider
+from bylaw.view import (
     Point,
     Scale,
     Track,
@@ -17,13 +16,14 @@ from bylaw.view.charts import (
     draw_bar,
     draw_curve,
     draw_dots,
+    draw_grid,
     draw_reliability,
     draw_stack,
     draw_track,
     draw_track_axis,
     fit_scale,
 )
-from bylaw.view.colors import DARK, LIGHT
+from bylaw.view._colors import DARK, LIGHT
 from helpers.reported import parsed
 
 

@@ -1,1 +1,5 @@
 """What every room may use: types, validation of scalars, files."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

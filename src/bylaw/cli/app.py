@@ -86,7 +86,7 @@ def _describe_failure(problem: Any) -> tuple[str, ExitCode]:
 
 def _show_version(asked: bool) -> None:
     if asked:
-        from bylaw.policy.provenance import versions
+        from bylaw.policy import versions
 
         tell(f"bylaw {versions()['bylaw']}")
         raise typer.Exit

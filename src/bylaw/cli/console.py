@@ -21,7 +21,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from bylaw._base.validation import escape_json, make_visible
+from bylaw._base import escape_json, make_visible
 from bylaw.errors import (
     BylawError,
     ConvergenceWarning,

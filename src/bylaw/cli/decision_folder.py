@@ -14,19 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bylaw._base.files import Node, read_json, write_json
+from bylaw._base import Node, read_json, write_json
 from bylaw.cli.console import warn
 from bylaw.cli.decisions import Decider, write_decisions
 from bylaw.errors import OptionError, PolicyFileError
-from bylaw.rows.table_files import (
-    FileState,
-    TableFile,
-    find_files,
-    find_root,
-    find_suffix,
-    look_at,
-    would_read,
-)
+from bylaw.rows import FileState, TableFile, find_files, find_root, find_suffix, look_at, would_read
 
 LIST = "_bylaw.json"  # readers of tables skip files with this name
 _FORMAT, _VERSION = "bylaw-decisions", 1

@@ -15,18 +15,22 @@ import pyarrow.compute
 from numpy.typing import NDArray
 from pyarrow import types
 
-from bylaw._base.typing import Value
+from bylaw._base import Value
 from bylaw.cli.tables import PolicyTables
 from bylaw.errors import EvidenceError, OptionError
-from bylaw.policy.policy import Policy
-from bylaw.policy.row_maps import as_one_type
-from bylaw.policy.sampling import hash_ids
-from bylaw.rows import table_files
-from bylaw.rows.arrays import as_vector
-from bylaw.rows.background_io import read_ahead, write_behind
-from bylaw.rows.columns import Columns
-from bylaw.rows.table_files import TableFile, check_unchanged, look_at, open_columns
-from bylaw.rows.text_values import match_value
+from bylaw.policy import Policy, as_one_type, hash_ids
+from bylaw.rows import (
+    Columns,
+    TableFile,
+    as_vector,
+    check_unchanged,
+    look_at,
+    match_value,
+    open_columns,
+    open_writer,
+    read_ahead,
+    write_behind,
+)
 
 _BETWEEN = ";"  # separates the labels of a set if a table has no lists
 MAX_KEYS = 2**25  # hashes of ids in memory at once: 0.25 GB, and as much again to sort them
@@ -253,7 +257,7 @@ def write_decisions(
                 f"{files[0].path}{' and the other files' if files[1:] else ''} must have rows, got none"
             )
         given = files[0].read(decider.names).schema if first is None else first[1].schema
-        append = stack.enter_context(table_files.open_writer(output, decider.make_schema(given)))
+        append = stack.enter_context(open_writer(output, decider.make_schema(given)))
         write = stack.enter_context(write_behind(append))
         for place, batch in chain([] if first is None else [first], pieces):
             try:

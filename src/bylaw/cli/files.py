@@ -38,7 +38,7 @@ def open_tables(
     CSV files are read with this delimiter. `output` is the table to write, `parts` is True if the command
     writes
     a folder of tables, and `others` are further tables to read, by the names of their options."""
-    from bylaw.rows.table_files import read_with_delimiter
+    from bylaw.rows import read_with_delimiter
 
     given, tables = vars(context.obj), {"the table": table}
     format_ = given.get("format_")
@@ -74,7 +74,7 @@ def check_outputs(
 
     `output` is the file of -o, which alone can be standard output. `others` are further outputs, and
     `as_json` is True if the command prints JSON."""
-    from bylaw.rows.table_files import is_many, would_read
+    from bylaw.rows import is_many, would_read
 
     if as_json and output == STREAM:
         raise OptionError("--json and -o - would both write to standard output; choose one")

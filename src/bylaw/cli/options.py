@@ -15,7 +15,7 @@ from typer.main import get_command
 
 from bylaw.cli.console import warn
 from bylaw.errors import OptionError
-from bylaw.rows.text_values import parse_values
+from bylaw.rows import parse_values
 
 if TYPE_CHECKING:
     from bylaw.cli.tables import Reading
@@ -271,7 +271,7 @@ def keep_given(**options: Any) -> dict[str, Any]:
 
 def check_confidence(confidence: float | None) -> float:
     """Return the confidence or its default; raise if it is not between 0 and 1."""
-    from bylaw._base.validation import CONFIDENCE, check_fraction
+    from bylaw._base import CONFIDENCE, check_fraction
 
     return CONFIDENCE if confidence is None else check_fraction(confidence, "confidence")
 

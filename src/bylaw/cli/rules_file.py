@@ -9,11 +9,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bylaw._base.validation import check_choice, check_margin, check_positive
+from bylaw._base import check_choice, check_margin, check_positive
 from bylaw.errors import OptionError, RuleError, RuleSyntaxError
-from bylaw.language.parser import parse
-from bylaw.language.problem import Problem
-from bylaw.rows.columns import ROLES
+from bylaw.language import Problem, parse
+from bylaw.rows import ROLES
 
 SOLVING = ("solver", "beta", "tol", "margin", "calibrate", "deterministic")
 _TOP = ("minimize", "rules", "decisions", "reject", "columns", "solve")
@@ -101,8 +100,8 @@ def read_rules(path: Path | None, rule: Sequence[str] | None, minimize: str | No
 
 def check_solving(solving: Mapping[str, Any]) -> None:
     """Raise if an option of `solve` is invalid, before any rows are read."""
-    from bylaw.calibration.calibration import CHOICES
-    from bylaw.fitting.solve import SOLVERS
+    from bylaw.calibration import CHOICES
+    from bylaw.fitting import SOLVERS
 
     for name, value in solving.items():
         words: dict[str, Collection[Any]] = {"beta": ("auto", "paper"), "margin": ("auto",)}

@@ -9,20 +9,29 @@ from typing import Any
 
 import numpy as np
 
-from bylaw._base.validation import check_number
+from bylaw._base import check_number
 from bylaw.cli.console import remark, show_progress
 from bylaw.cli.options import parse_pairs, state_columns
 from bylaw.cli.rules_file import RulesFile, read_rules
-from bylaw.engines import scan
+from bylaw.engines import MEMORY_FACTOR, VALUE_BYTES, Scan, Watcher, count_most_values, find_memory, scan
 from bylaw.errors import EvidenceError, OptionError
-from bylaw.language.expressions import CHANGED, shorten
-from bylaw.language.problem import Problem
-from bylaw.policy.policy import Policy
-from bylaw.rows.arrays import as_partial_vector
-from bylaw.rows.columns import OBVIOUS_LABELS, Columns, as_mapping, find_columns, order_columns
-from bylaw.rows.evidence import KNOWN, Evidence
-from bylaw.rows.table_files import TableFile, detect_format, name_table, open_columns
-from bylaw.rows.text_values import match_value
+from bylaw.language import CHANGED, Problem, shorten
+from bylaw.policy import Policy
+from bylaw.rows import (
+    KNOWN,
+    OBVIOUS_LABELS,
+    Columns,
+    Evidence,
+    TableFile,
+    as_mapping,
+    as_partial_vector,
+    detect_format,
+    find_columns,
+    match_value,
+    name_table,
+    open_columns,
+    order_columns,
+)
 
 
 @dataclass(frozen=True)
@@ -40,15 +49,15 @@ class Reading:
             return self._sample(file, columns, self.sample)
         if self.unlimited:
             return file.read(columns)
-        memory, rows = scan.find_memory(), f"{file.path} has about {file.estimate_rows():,} rows"
+        memory, rows = find_memory(), f"{file.path} has about {file.estimate_rows():,} rows"
         if _is_large(file, columns):
-            needed = file.estimate_rows() * len(columns) * scan.VALUE_BYTES * scan.MEMORY_FACTOR
+            needed = file.estimate_rows() * len(columns) * VALUE_BYTES * MEMORY_FACTOR
             raise EvidenceError(
                 f"{rows}, too many to read into memory: they need about {needed / 1e9:,.1f} GB, and "
                 f"{memory / 1e9:,.1f} GB are available; {self.help}"
             )
         try:  # texts may be longer than the numbers of the estimate
-            return file.read(columns, memory / scan.MEMORY_FACTOR)
+            return file.read(columns, memory / MEMORY_FACTOR)
         except MemoryError:
             raise EvidenceError(
                 f"{rows}, whose columns are too large to read into memory ({memory / 1e9:,.1f} GB are "
@@ -56,14 +65,14 @@ class Reading:
             ) from None
 
     def _sample(self, file: TableFile, columns: Sequence[str], n_rows: int) -> Any:
-        from bylaw.engines.files import TableFiles
+        from bylaw.engines import TableFiles
 
         raw = file
         if detect_format(file.files[0]) == "csv":  # the type of a column follows from all rows of the sample
             raw = replace(file, text=[*file.text, *file.values], values={})
         engine = TableFiles.of(raw.split(columns), str(file.path))
         with show_progress("sampling") as progress:
-            rows = scan.Scan(engine, Columns(columns), progress).sample_table(n_rows, self.seed)
+            rows = Scan(engine, Columns(columns), progress).sample_table(n_rows, self.seed)
         if len(rows) == n_rows:
             remark(f"{name_table(file.path)}: a random sample of {n_rows:,} rows")
         return file.parse_values(rows)
@@ -74,26 +83,24 @@ _READING = Reading()
 
 def _is_large(file: TableFile, columns: Sequence[str]) -> bool:
     """Return whether these columns have more values than fit into memory."""
-    return file.estimate_rows() * len(columns) > scan.count_most_values()
+    return file.estimate_rows() * len(columns) > count_most_values()
 
 
-def open_rows(
-    path: Path, columns: Columns, asked: bool | None, progress: scan.Watcher | None
-) -> Evidence | scan.Scan:
+def open_rows(path: Path, columns: Columns, asked: bool | None, progress: Watcher | None) -> Evidence | Scan:
     """Return the rows of a table to fit; they are scanned if `asked` or, by default, if they are too many."""
     scanned = asked
     if asked is None and (scanned := _is_large(open_columns(path, columns), columns.names)):
         remark(f"{name_table(path)} is too large for memory, so its rows are scanned (unless --in-memory)")
     if scanned:
-        return scan.scan(path, replace(columns, propensity_weights=None), progress=progress)
+        return scan(path, replace(columns, propensity_weights=None), progress=progress)
     return read_rows(path, columns, {}, Reading("scan them: --scan", unlimited=asked is False))
 
 
-def check_propensity_weights(rows: Evidence | scan.Scan, given: Any) -> None:
+def check_propensity_weights(rows: Evidence | Scan, given: Any) -> None:
     """Raise if inverse propensity weights are given but have no effect."""
     if not given.propensity_weights:
         return
-    if isinstance(rows, scan.Scan):
+    if isinstance(rows, Scan):
         raise OptionError(
             "--propensity-weights needs rows in memory, because scanned rows must be labeled; pass "
             "--in-memory"
@@ -351,7 +358,7 @@ class PolicyTables:
 
         `names` are the columns of the table; by default they are read from it.
         """
-        from bylaw.fitting.refit import counts_changes
+        from bylaw.fitting import counts_changes
 
         policy, problem, stated = self.policy, self.referred, self.stated
         for role, flag in (("groups", "--group"), ("group_probabilities", "--group-probabilities")):

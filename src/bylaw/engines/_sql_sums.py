@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from bylaw._base.typing import Floats
-from bylaw.engines.engine import PULL, ROUNDING, Database
+from bylaw._base import Floats
+from bylaw.engines._engine import PULL, ROUNDING, Database
 from bylaw.errors import EvidenceError, OptionError
-from bylaw.program.blocks import Layout
-from bylaw.program.dual import (
+from bylaw.program import (
     ExcessPass,
+    Layout,
+    LinearForm,
     LossRangePass,
     NormPass,
     Pass,
@@ -30,9 +31,7 @@ from bylaw.program.dual import (
     TallyPass,
     sum_features,
 )
-from bylaw.program.linear_form import LinearForm
-from bylaw.rows.columns import Columns
-from bylaw.rows.evidence import Evidence
+from bylaw.rows import Columns, Evidence
 from bylaw.scoring import (
     UNDERFLOW,
     Cell,

@@ -10,15 +10,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from bylaw._base.typing import Floats, Value
+from bylaw._base import Floats, Value
 from bylaw.errors import EvidenceError
-from bylaw.program.blocks import Layout, make_batch_blocks
-from bylaw.program.dual import Pass, Sums, sum_blocks
-from bylaw.program.linear_form import LinearForm, admit_values
-from bylaw.rows.columns import Columns
-from bylaw.rows.evidence import Evidence, RowData
-from bylaw.rows.margins import Margins
-from bylaw.rows.outcomes import ObservedRows, observe
+from bylaw.program import Layout, LinearForm, Pass, Sums, admit_values, make_batch_blocks, sum_blocks
+from bylaw.rows import Columns, Evidence, Margins, ObservedRows, RowData, observe
 
 Rows = TypeVar("Rows", bound=RowData)
 _LEAST_SHARE = 256  # rows of a partition's sample: with thousands of them, their sum is sent to the client

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow
 import pyarrow.types
 
-from bylaw._base.typing import Floats
-from bylaw.engines.engine import ROUNDING, Task
+from bylaw._base import Floats
+from bylaw.engines._engine import ROUNDING, Task
 from bylaw.errors import BylawError, EvidenceError
 
 

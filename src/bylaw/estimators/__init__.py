@@ -1,6 +1,5 @@
-"""Models of conditional probabilities: of labels, of groups, of both together. They need scikit-learn."""
+"""Models of the conditional probabilities of labels, of groups, and of both together, for scikit-learn."""
 
-from bylaw.estimators.joint import JointClassifier
-from bylaw.estimators.local_polynomial import LocalPolynomialClassifier
+import lazy_loader
 
-__all__ = ["JointClassifier", "LocalPolynomialClassifier"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -16,25 +16,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bylaw._base.typing import Floats
+from bylaw._base import Floats
 from bylaw.errors import EvidenceError, UncertifiedError
-from bylaw.language.expressions import LABEL, Rule
-from bylaw.policy.policy import Policy
-from bylaw.policy.provenance import hash_evidence, shares_rows
-from bylaw.program.solution import Certificate
+from bylaw.language import LABEL, Rule
+from bylaw.policy import Policy, hash_evidence, shares_rows
+from bylaw.program import Certificate
 from bylaw.reductions._observe import CorrectedSolution, Correction, Restate, as_stated
 from bylaw.reductions._policies import fingerprint_rows, make_corrected_policy, predict_actions
 from bylaw.reductions._ratio_rules import RatioRules
-from bylaw.rows.evidence import Evidence
-from bylaw.rows.outcomes import observe
-from bylaw.testing import (
-    MOST_ROWS,
-    DecidedRows,
-    Untestable,
-    check_limits,
-    check_weight,
-    warn_of_copies,
-)
+from bylaw.rows import Evidence, observe
+from bylaw.testing import MOST_ROWS, DecidedRows, Untestable, check_limits, check_weight, warn_of_copies
 
 PROBED = (6.0, 4.0, 2.5, 1.5, 1.0, 0.5)  # margins to try, in standard errors, from the widest
 CLEAR = 1.0  # clearness at which a rule is expected to pass its test

@@ -14,20 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from bylaw._base.typing import Floats
-from bylaw._base.validation import check_positive
+from bylaw._base import Floats, check_positive
 from bylaw.errors import InfeasibleRulesError, RuleError
-from bylaw.language.expressions import LABEL, format_conditions
-from bylaw.language.parser import Statement
-from bylaw.language.problem import Problem
-from bylaw.program.blocks import Block
-from bylaw.program.dual import Dual
-from bylaw.program.linear_form import LevelSlopes, LinearForm, scale_rows
-from bylaw.program.solution import Solution, Status
+from bylaw.language import LABEL, Problem, Statement, format_conditions
+from bylaw.program import Block, Dual, LevelSlopes, LinearForm, Solution, Status, scale_rows
 from bylaw.reductions._observe import FEW_ROWS, Correction
-from bylaw.rows.evidence import Evidence
-from bylaw.solvers.column_generation import GAP, ROUNDING, ColumnGeneration, MixtureBounds, MixtureProgram
-from bylaw.view.cards import Card, Table, bar, code, status
+from bylaw.rows import Evidence
+from bylaw.solvers import GAP, ROUNDING, ColumnGeneration, MixtureBounds, MixtureProgram
+from bylaw.view import Card, Table, bar, code, status
 
 _LEVEL_PRECISION = 1e-4  # precision of the level that a ratio can reach
 _FARTHEST = 1e4  # the largest change of a level that is tried

@@ -21,19 +21,15 @@ from functools import cached_property
 
 import numpy as np
 
-from bylaw._base.runtime import find_stack_level
-from bylaw._base.typing import Floats
+from bylaw._base import Floats, find_stack_level
 from bylaw.errors import GuaranteeWarning
-from bylaw.language.problem import Problem
-from bylaw.policy.policy import Policy
-from bylaw.program.blocks import make_block
-from bylaw.program.dual import Dual, Tally
-from bylaw.program.linear_form import Feature
-from bylaw.program.solution import HardDecisions, Solution, Status
+from bylaw.language import Problem
+from bylaw.policy import Policy
+from bylaw.program import Dual, Feature, HardDecisions, Solution, Status, Tally, make_block
 from bylaw.reductions._observe import CorrectedSolution, Correction, Restate, as_stated
 from bylaw.reductions._policies import add_hard, make_guarantee, make_policy
-from bylaw.rows.evidence import Evidence
-from bylaw.solvers.full_batch import BETA_GROWTH, FullBatch
+from bylaw.rows import Evidence
+from bylaw.solvers import BETA_GROWTH, FullBatch
 
 CONSTANT = Feature(None, ())  # the feature that is one on every row; its weights break ties
 TIE = 1e-9  # extra cost of each action over the one before it, in units of the loss

@@ -14,18 +14,24 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from bylaw._base.typing import Floats
-from bylaw.calibration.calibration import Calibrate, Calibration
-from bylaw.engines.databases import SurveyedTable
-from bylaw.engines.scan import SurveyedRows
+from bylaw._base import Floats
+from bylaw.calibration import Calibrate, Calibration
+from bylaw.engines import SurveyedRows, SurveyedTable
 from bylaw.errors import InfeasibleRulesError, OptionError, Remedy, UncertifiedError
-from bylaw.language.expressions import LABEL, Objective
-from bylaw.language.problem import Problem
-from bylaw.policy.policy import Policy
-from bylaw.program.blocks import make_blocks
-from bylaw.program.dual import Dual, UnseenRows, measure_excesses
-from bylaw.program.linear_form import LinearForm, check_options_cost, compile_problem
-from bylaw.program.solution import Solution, Status
+from bylaw.language import LABEL, Objective, Problem
+from bylaw.policy import Policy
+from bylaw.program import (
+    Callback,
+    Dual,
+    LinearForm,
+    Solution,
+    Status,
+    UnseenRows,
+    check_options_cost,
+    compile_problem,
+    make_blocks,
+    measure_excesses,
+)
 from bylaw.reductions._certify import certify
 from bylaw.reductions._conflicts import (
     Diagnosis,
@@ -48,11 +54,8 @@ from bylaw.reductions._policies import (
 )
 from bylaw.reductions._warnings import warn_of_alike_actions, warn_of_small_chance, warn_of_violations
 from bylaw.reductions._worst_group import GroupSearch, add_groups
-from bylaw.rows.evidence import Evidence
-from bylaw.rows.outcomes import ObservedRows, observe
-from bylaw.solvers import Callback, Solver, resolve_beta
-from bylaw.solvers.full_batch import FullBatch, take_newton_step
-from bylaw.solvers.screening import ScreenedRows, screen_rows
+from bylaw.rows import Evidence, ObservedRows, observe
+from bylaw.solvers import FullBatch, ScreenedRows, Solver, resolve_beta, screen_rows, take_newton_step
 
 
 @dataclass(frozen=True)

@@ -18,18 +18,22 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import minimize
 
-from bylaw._base.runtime import find_stack_level
-from bylaw._base.typing import Floats, Value
+from bylaw._base import Floats, Value, find_stack_level
 from bylaw.errors import ConvergenceWarning
-from bylaw.language.expressions import Rate, Ratio, Rule
-from bylaw.language.families import Family, FamilyAtLevels, hold_within
-from bylaw.language.parser import Statement
-from bylaw.language.problem import ExpandedRule, Problem
-from bylaw.language.rates import precision
-from bylaw.policy.policy import Policy, compute_probabilities
-from bylaw.program.linear_form import measure_wholes
-from bylaw.program.row_rates import measure_rate
-from bylaw.program.solution import FittedRate, RulePrice
+from bylaw.language import (
+    ExpandedRule,
+    Family,
+    FamilyAtLevels,
+    Problem,
+    Rate,
+    Ratio,
+    Rule,
+    Statement,
+    hold_within,
+    precision,
+)
+from bylaw.policy import Policy, compute_probabilities
+from bylaw.program import FittedRate, RulePrice, measure_rate, measure_wholes
 from bylaw.reductions._objectives import (
     ROUGHLY,
     SETTLED,
@@ -40,7 +44,7 @@ from bylaw.reductions._objectives import (
     find_ratio_or_rate,
     minimize_objective,
 )
-from bylaw.rows.evidence import Evidence, RowData
+from bylaw.rows import Evidence, RowData
 
 _STEPS = 30  # iterations of the descent to the best levels
 _GRID = np.linspace(-0.5, 0.5, 25)  # first steps from a level

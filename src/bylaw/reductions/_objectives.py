@@ -17,16 +17,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import minimize
 
-from bylaw._base.typing import Floats
+from bylaw._base import Floats
 from bylaw.errors import RuleError
-from bylaw.language.expressions import Atom, Rate, Ratio, Worst
-from bylaw.language.problem import Problem
-from bylaw.program.blocks import make_blocks
-from bylaw.program.dual import Dual
-from bylaw.program.linear_form import check_options_of_ratio, compile_problem, measure_moments
-from bylaw.program.row_rates import measure_rate
-from bylaw.program.solution import Solution, Status
-from bylaw.rows.evidence import Evidence
+from bylaw.language import Atom, Problem, Rate, Ratio, Worst
+from bylaw.program import (
+    Dual,
+    Solution,
+    Status,
+    check_options_of_ratio,
+    compile_problem,
+    make_blocks,
+    measure_moments,
+    measure_rate,
+)
+from bylaw.rows import Evidence
 from bylaw.solvers import Solver, resolve_beta
 
 _ROUNDS = 40  # largest number of rounds of Dinkelbach's method; five or six are usual

@@ -18,27 +18,25 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse, special
 
-from bylaw._base.typing import Floats
-from bylaw.language.expressions import LABEL
-from bylaw.language.problem import Problem
-from bylaw.program.dual import Dual
-from bylaw.program.linear_form import LinearForm
-from bylaw.program.observed_rates import (
+from bylaw._base import Floats
+from bylaw.language import LABEL, Problem
+from bylaw.program import (
+    Callback,
+    Dual,
+    HardDecisions,
+    LinearForm,
     ObservedRates,
     RateExcess,
     RateUncertainty,
+    Solution,
     StandardErrors,
+    Status,
     attach_observed,
     compile_observed,
 )
-from bylaw.program.solution import HardDecisions, Solution, Status
 from bylaw.reductions._ratio_rules import RatioRules
-from bylaw.rows.evidence import Evidence
-from bylaw.rows.outcomes import ObservedRows
-from bylaw.solvers import Callback
-from bylaw.solvers.screening import screen_rows
-from bylaw.solvers.separable import find_separate_rules
-from bylaw.solvers.shifts import ObservedSolution, ShiftedRules
+from bylaw.rows import Evidence, ObservedRows
+from bylaw.solvers import ObservedSolution, ShiftedRules, find_separate_rules, screen_rows
 
 Resolve = Callable[..., Solution]  # solves a dual, optionally from given multipliers
 Margin = float | Literal["auto"]

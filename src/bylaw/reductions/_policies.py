@@ -10,21 +10,28 @@ from itertools import product
 import numpy as np
 from scipy.optimize import linprog
 
-from bylaw._base.numeric import Hashes, as_dense
-from bylaw._base.typing import Floats, Value
-from bylaw.language.expressions import LABEL, Conditions
-from bylaw.language.families import FamilyAtLevels
-from bylaw.language.problem import Problem
-from bylaw.policy.policy import Policy, compute_probabilities
-from bylaw.policy.provenance import Fingerprint, TableSum, hash_features
-from bylaw.program.blocks import Block
-from bylaw.program.dual import Dual, UnseenRows
-from bylaw.program.linear_form import Feature, FeatureMap, LinearForm, measure_wholes
-from bylaw.program.solution import FittedRate, FittedRates, Guarantee, HardDecisions, Solution, Status
+from bylaw._base import Floats, Hashes, Value, as_dense
+from bylaw.language import LABEL, Conditions, FamilyAtLevels, Problem
+from bylaw.policy import Fingerprint, Policy, TableSum, compute_probabilities, hash_features
+from bylaw.program import (
+    Block,
+    Dual,
+    Feature,
+    FeatureMap,
+    FittedRate,
+    FittedRates,
+    Guarantee,
+    HardDecisions,
+    LinearForm,
+    Solution,
+    Status,
+    UnseenRows,
+    measure_wholes,
+)
 from bylaw.reductions._observe import CorrectedSolution, Correction
 from bylaw.reductions._warnings import warn_of_observed_rates
-from bylaw.rows.evidence import Evidence
-from bylaw.solvers.shifts import NEGLIGIBLE
+from bylaw.rows import Evidence
+from bylaw.solvers import NEGLIGIBLE
 
 _TILE = 2**19  # number of feature values that are hashed at a time
 

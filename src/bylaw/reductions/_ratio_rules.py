@@ -16,13 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from bylaw._base.typing import Floats
-from bylaw.language.expressions import Rate, Rule
-from bylaw.language.problem import Problem
-from bylaw.program.dual import Dual
-from bylaw.program.linear_form import Feature, compile_problem
-from bylaw.program.observed_rates import RateExcess
-from bylaw.rows.evidence import RowData
+from bylaw._base import Floats
+from bylaw.language import Problem, Rate, Rule
+from bylaw.program import Dual, Feature, RateExcess, compile_problem
+from bylaw.rows import RowData
 
 if TYPE_CHECKING:
     from bylaw.reductions._observe import CorrectedSolution, Correction, RuleFacts

@@ -11,20 +11,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from bylaw._base.runtime import find_stack_level
-from bylaw._base.typing import Floats, Value
-from bylaw._base.validation import MIN_CELL
-from bylaw.engines.databases import SurveyedTable
+from bylaw._base import MIN_CELL, Floats, Value, find_stack_level
+from bylaw.engines import SurveyedTable
 from bylaw.errors import BylawError, ConvergenceWarning, GuaranteeWarning
-from bylaw.language.expressions import LABEL, Rate, Rule, Worst, format_conditions
-from bylaw.language.problem import ExpandedRule, Problem
-from bylaw.policy.policy import Policy
-from bylaw.program.dual import RuleExcesses
-from bylaw.program.linear_form import LinearForm, compile_problem
-from bylaw.program.row_rates import count_denominator, has_rows, measure_rate
-from bylaw.program.solution import FittedRates, Solution, Status
+from bylaw.language import LABEL, ExpandedRule, Problem, Rate, Rule, Worst, format_conditions
+from bylaw.policy import Policy
+from bylaw.program import (
+    FittedRates,
+    LinearForm,
+    RuleExcesses,
+    Solution,
+    Status,
+    compile_problem,
+    count_denominator,
+    has_rows,
+    measure_rate,
+)
 from bylaw.reductions._observe import CHANCE, FEW_ROWS, LEAST_CHANCE, CorrectedSolution, Correction
-from bylaw.rows.evidence import Evidence
+from bylaw.rows import Evidence
 from bylaw.solvers import FullBatch
 
 if TYPE_CHECKING:

@@ -21,20 +21,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from bylaw._base.numeric import as_dense
-from bylaw._base.typing import Floats
+from bylaw._base import Floats, as_dense
 from bylaw.errors import EvidenceError
-from bylaw.language.expressions import Conditions, Worst, format_conditions
-from bylaw.language.problem import Problem
-from bylaw.policy.policy import Policy
-from bylaw.program.dual import Dual, Simplex
-from bylaw.program.linear_form import compile_problem
-from bylaw.program.row_rates import compute_group_rates
-from bylaw.program.solution import GroupRate, Solution, Status
+from bylaw.language import Conditions, Problem, Worst, format_conditions
+from bylaw.policy import Policy
+from bylaw.program import Dual, GroupRate, Simplex, Solution, Status, compile_problem, compute_group_rates
 from bylaw.reductions._policies import predict_actions
-from bylaw.rows.evidence import Evidence
-from bylaw.rows.outcomes import ObservedRows
-from bylaw.solvers.full_batch import FullBatch
+from bylaw.rows import Evidence, ObservedRows
+from bylaw.solvers import FullBatch
 
 if TYPE_CHECKING:
     from bylaw.reductions._fitter import Fitter

@@ -1,5 +1,5 @@
-"""One self-contained page about a policy, for people who must approve it."""
+"""Reports: one self-contained HTML page about a policy, for the people who must approve it."""
 
-from bylaw.report.document import Report, report
+import lazy_loader
 
-__all__ = ["Report", "report"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

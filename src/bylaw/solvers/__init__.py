@@ -1,24 +1,5 @@
 """Solvers of the dual: each turns a `Dual` into a `Solution`."""
 
-from bylaw.program.solution import Callback
-from bylaw.solvers.full_batch import FullBatch, Solver, resolve_beta
-from bylaw.solvers.linear_program import LinearProgram
-from bylaw.solvers.stochastic import ACSA, SGD, SGD3, Optimizer, Oracle, Stochastic, compute_theory_beta
-from bylaw.solvers.stochastic_newton import OPTIMIZERS, StochasticNewton
+import lazy_loader
 
-__all__ = [
-    "ACSA",
-    "OPTIMIZERS",
-    "SGD",
-    "SGD3",
-    "Callback",
-    "FullBatch",
-    "LinearProgram",
-    "Optimizer",
-    "Oracle",
-    "Solver",
-    "Stochastic",
-    "StochasticNewton",
-    "compute_theory_beta",
-    "resolve_beta",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -12,21 +12,23 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bylaw._base.runtime import find_stack_level
-from bylaw._base.typing import Floats
-from bylaw._base.validation import MIN_CELL, check_fraction, check_min_cell
-from bylaw.engines.scan import Scan, attach_observed, read_rows
+from bylaw._base import MIN_CELL, Floats, check_fraction, check_min_cell, find_stack_level
+from bylaw.engines import Scan, attach_observed, read_rows
 from bylaw.errors import EvidenceError, GuaranteeWarning, OptionError, Remedy
-from bylaw.language.action_space import ActionSpace
-from bylaw.language.expressions import LABEL, Worst, format_conditions
-from bylaw.language.parser import Statement
-from bylaw.language.problem import Problem
-from bylaw.policy.policy import Policy, compute_probabilities
-from bylaw.policy.provenance import Fingerprint, Look, hash_evidence, shares_rows
-from bylaw.program.row_rates import compute_group_rates, warn_of_missing_groups
-from bylaw.rows.arrays import check_alignment, make_frame
-from bylaw.rows.evidence import KNOWN, Evidence, Limits, RowData, encode_values
-from bylaw.rows.outcomes import ObservedRows, observe
+from bylaw.language import LABEL, ActionSpace, Problem, Statement, Worst, format_conditions
+from bylaw.policy import Fingerprint, Look, Policy, compute_probabilities, hash_evidence, shares_rows
+from bylaw.program import compute_group_rates, warn_of_missing_groups
+from bylaw.rows import (
+    KNOWN,
+    Evidence,
+    Limits,
+    ObservedRows,
+    RowData,
+    check_alignment,
+    encode_values,
+    make_frame,
+    observe,
+)
 from bylaw.testing._confidence_bounds import METHODS
 from bylaw.testing._costs import Costs, add_changes, compare_costs, is_observed, list_costs
 from bylaw.testing._formatting import make_audit_card

@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import bdtr, ndtri, rel_entr
 
-from bylaw._base.typing import Floats
+from bylaw._base import Floats
 
 MOST_EVENTS = 6  # of one test: each but the first has two corners
 _SPENT = 0.02  # share of the error probability that is spent on the intervals of nuisances

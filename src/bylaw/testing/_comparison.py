@@ -8,14 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bylaw._base.typing import Floats, Value
-from bylaw._base.validation import MIN_CELL
+from bylaw._base import MIN_CELL, Floats, Value
 from bylaw.errors import EvidenceError
-from bylaw.language.expressions import CHANGED
-from bylaw.policy.policy import Policy
-from bylaw.program.row_rates import has_rows, measure_factor, measure_rate
-from bylaw.rows.evidence import Evidence, as_evidence
-from bylaw.rows.outcomes import ObservedRows, observe
+from bylaw.language import CHANGED
+from bylaw.policy import Policy
+from bylaw.program import has_rows, measure_factor, measure_rate
+from bylaw.rows import Evidence, ObservedRows, as_evidence, observe
 from bylaw.testing._costs import is_observed, measure_referred
 from bylaw.testing._verdicts import RuleAudit, describe_rule, find_hidden_cells, to_plain
 

@@ -9,12 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bylaw._base.typing import Floats
-from bylaw.engines.scan import SurveyedRows
-from bylaw.language.action_space import ActionSpace
-from bylaw.language.expressions import CHANGED, LABEL, Objective, Rate, Worst
-from bylaw.policy.policy import Policy
-from bylaw.program.row_rates import (
+from bylaw._base import Floats
+from bylaw.engines import SurveyedRows
+from bylaw.language import CHANGED, LABEL, ActionSpace, Objective, Rate, Worst
+from bylaw.policy import Policy
+from bylaw.program import (
     combine_means,
     compute_row_rates,
     decide_as_model,
@@ -22,12 +21,11 @@ from bylaw.program.row_rates import (
     has_rows,
     list_group_rates,
 )
-from bylaw.rows.evidence import KNOWN, Evidence, Limits, RowData, name_cost
-from bylaw.rows.outcomes import ObservedRows
+from bylaw.rows import KNOWN, Evidence, Limits, ObservedRows, RowData, name_cost
 
 
 class Costs(NamedTuple):
-    """A rate with the three kinds of decisions that `bylaw.program.row_rates` defines."""
+    """A rate with the three kinds of decisions that `bylaw.program._row_rates` defines."""
 
     model: float  # with your model
     without_rules: float  # nan if it is not known
@@ -114,7 +112,7 @@ def compare_costs(
     Examples
     --------
     >>> from bylaw import Evidence, Problem, error, rejected, solve
-    >>> from bylaw.rows.outcomes import observe
+    >>> from bylaw.rows._outcomes import observe
     >>> evidence = Evidence([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8], [0.5, 0.5]])
     >>> policy = solve(Problem(error(), [rejected() <= 0.25]), evidence)
     >>> costs = compare_costs(policy, observe(evidence.with_observed(labels=[0, 0, 1, 0])))

@@ -9,16 +9,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bylaw._base.validation import MIN_CELL, check_min_cell
+from bylaw._base import MIN_CELL, check_min_cell
 from bylaw.errors import OptionError, install_extra, join_remedy
-from bylaw.language.expressions import LABEL, Conditions
+from bylaw.language import LABEL, Conditions
 from bylaw.testing._reliability import CLOSE, Reliability
 from bylaw.testing._verdicts import RuleAudit, Verdict, find_hidden_cells, is_out_of_reach
 from bylaw.testing._watched_rule import RuleWatch, Watch
-from bylaw.view.cards import Card, Cell, Table, bar, code, list_remarks, status
-from bylaw.view.charts import Track, draw_track, fit_scale
-from bylaw.view.colors import Tone
-from bylaw.view.numbers import format_bounds
+from bylaw.view import (
+    Card,
+    Cell,
+    Table,
+    Tone,
+    Track,
+    bar,
+    code,
+    draw_track,
+    fit_scale,
+    format_bounds,
+    list_remarks,
+    status,
+)
 
 if TYPE_CHECKING:
     from bylaw.testing._audit import Audit

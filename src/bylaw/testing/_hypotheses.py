@@ -18,21 +18,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bylaw._base.numeric import hash_rows, order_by_content
-from bylaw._base.typing import Floats, Mask
-from bylaw._base.validation import check_positive
+from bylaw._base import Floats, Mask, check_positive, hash_rows, order_by_content
 from bylaw.errors import EvidenceError, OptionError, Remedy
-from bylaw.language.action_space import ActionSpace
-from bylaw.language.expressions import LABEL, Atom, Conditions, Event, Rate, Rule, format_conditions
-from bylaw.program.row_rates import (
-    bound_quotient,
-    bound_rate,
-    compute_event_amounts,
-    compute_row_rates,
-    compute_sizes,
-)
-from bylaw.rows.evidence import Limits, RowData, count_effective, name_cost
-from bylaw.rows.outcomes import ObservedRows
+from bylaw.language import LABEL, ActionSpace, Atom, Conditions, Event, Rate, Rule, format_conditions
+from bylaw.program import bound_quotient, bound_rate, compute_event_amounts, compute_row_rates, compute_sizes
+from bylaw.rows import Limits, ObservedRows, RowData, count_effective, name_cost
 from bylaw.testing._betting import BettingTest, Sample, find_bounds, find_p_values
 from bylaw.testing._confidence_bounds import make_test
 

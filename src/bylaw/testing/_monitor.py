@@ -14,15 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bylaw._base.typing import Value
-from bylaw._base.validation import MIN_CELL, as_name, as_scalar, check_fraction, check_positive
+from bylaw._base import MIN_CELL, Value, as_name, as_scalar, check_fraction, check_positive
 from bylaw.errors import EvidenceError, OptionError, Remedy
-from bylaw.language.parser import Statement
-from bylaw.language.problem import ExpandedRule, Problem
-from bylaw.policy.policy import Policy
-from bylaw.policy.sampling import hash_ids
-from bylaw.rows.arrays import as_vector, check_alignment, make_frame
-from bylaw.rows.evidence import Evidence, Limits, as_evidence
+from bylaw.language import ExpandedRule, Problem, Statement
+from bylaw.policy import Policy, hash_ids
+from bylaw.rows import Evidence, Limits, as_evidence, as_vector, check_alignment, make_frame
 from bylaw.testing._costs import add_changes
 from bylaw.testing._formatting import list_shown, make_monitor_card, plot_monitor
 from bylaw.testing._hypotheses import DecidedRows, check_limits

@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bylaw._base.typing import Floats, Value
-from bylaw.calibration.calibration import CalibratedEvidence
-from bylaw.language.expressions import LABEL, Conditions
-from bylaw.rows.evidence import Evidence
-from bylaw.rows.outcomes import ObservedRows
+from bylaw._base import Floats, Value
+from bylaw.calibration import CalibratedEvidence
+from bylaw.language import LABEL, Conditions
+from bylaw.rows import Evidence, ObservedRows
 from bylaw.testing._verdicts import find_hidden_cells
 
 _BINS = 10

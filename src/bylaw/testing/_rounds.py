@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bylaw._base.typing import Floats
+from bylaw._base import Floats
 from bylaw.testing._hypotheses import Hypothesis
 from bylaw.testing._wealth import N_ALTERNATIVES
 

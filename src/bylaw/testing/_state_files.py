@@ -19,12 +19,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from bylaw._base.files import BadValueError, Node, read_json, write_atomically, write_text
-from bylaw._base.typing import Floats
+from bylaw._base import BadValueError, Floats, Node, read_json, write_atomically, write_text
 from bylaw.errors import OptionError, PolicyFileError
-from bylaw.language.parser import renew_text
-from bylaw.policy.policy import Policy
-from bylaw.policy.serialization import compute_digest
+from bylaw.language import renew_text
+from bylaw.policy import Policy, compute_digest
 from bylaw.testing._rounds import Events
 from bylaw.testing._verdicts import to_plain
 from bylaw.testing._watched_rows import UNKNOWN, WatchedRows

@@ -18,17 +18,12 @@ from typing import Any, Literal
 import numpy as np
 from scipy.optimize import brentq
 
-from bylaw._base.typing import Floats
-from bylaw._base.validation import choose_shown
+from bylaw._base import Floats, choose_shown
 from bylaw.errors import EvidenceError, OptionError, Remedy
-from bylaw.language.action_space import ActionSpace
-from bylaw.language.expressions import LABEL, Conditions, Rate, Rule, format_conditions
-from bylaw.language.problem import Problem
-from bylaw.policy.policy import Policy
-from bylaw.program.linear_form import compile_problem
-from bylaw.program.row_rates import has_rows, measure_factor, measure_rate
-from bylaw.rows.evidence import RowData
-from bylaw.rows.outcomes import ObservedRows
+from bylaw.language import LABEL, ActionSpace, Conditions, Problem, Rate, Rule, format_conditions
+from bylaw.policy import Policy
+from bylaw.program import compile_problem, has_rows, measure_factor, measure_rate
+from bylaw.rows import ObservedRows, RowData
 from bylaw.testing._confidence_bounds import NOT_BINARY, adjust_holm
 from bylaw.testing._hypotheses import (
     MOST_ROWS,

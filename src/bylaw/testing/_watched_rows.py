@@ -11,16 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bylaw._base.runtime import find_stack_level
-from bylaw._base.typing import Floats, Mask, Value
+from bylaw._base import Floats, Mask, Value, find_stack_level
 from bylaw.errors import EvidenceError, GuaranteeWarning
-from bylaw.language.action_space import ActionSpace
-from bylaw.language.expressions import LABEL
-from bylaw.policy.policy import Policy
-from bylaw.program.linear_form import admit_values, evaluate_cost
-from bylaw.rows.evidence import Evidence, RowData, as_evidence, name_cost
-from bylaw.rows.groups import KnownGroup, Part
-from bylaw.rows.outcomes import ObservedRows
+from bylaw.language import LABEL, ActionSpace
+from bylaw.policy import Policy
+from bylaw.program import admit_values, evaluate_cost
+from bylaw.rows import Evidence, KnownGroup, ObservedRows, Part, RowData, as_evidence, name_cost
 from bylaw.testing._audit import encode_decisions
 
 Codes = NDArray[np.int64]

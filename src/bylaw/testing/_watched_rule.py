@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bylaw._base.typing import Floats, Mask
-from bylaw.language.expressions import Rule
+from bylaw._base import Floats, Mask
+from bylaw.language import Rule
 from bylaw.testing._hypotheses import DecidedRows, Hypothesis
 from bylaw.testing._rounds import Events, follow_means, follow_sums
 from bylaw.testing._wealth import Wealth

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bylaw._base.typing import Floats
+from bylaw._base import Floats
 
 N_ALTERNATIVES = 7  # to the rule, on which the money is bet
 BLOCK = 32  # rounds

@@ -80,7 +80,7 @@ def run_audit(
 
       bylaw audit policy.json 'logs/2024-*.parquet' --label y --sample 1000000
     """
-    from bylaw._base.validation import check_choice
+    from bylaw._base import check_choice
     from bylaw.cli.decisions import read_decisions
     from bylaw.cli.tables import PolicyTables, check_propensity_weights
     from bylaw.testing import METHODS
@@ -122,7 +122,7 @@ def run_audit(
 def _describe_audit(audit: bylaw.Audit, statements: Mapping[str, str]) -> Iterator[Any]:
     """Yield lines for each rule or family with its worst single rule, and the verdict on all rules."""
     from bylaw.testing import describe_cost, describe_need, format_referred
-    from bylaw.view.numbers import format_bounds
+    from bylaw.view import format_bounds
 
     families: dict[str, list[bylaw.RuleAudit]] = {}
     for rule in audit.shown.rules:
@@ -226,11 +226,11 @@ def run_watch(
 
       bylaw watch policy.json outcomes.parquet --state watch.json --late --id-column id --label y
     """
-    from bylaw._base.files import hash_file, lock_folder
+    from bylaw._base import hash_file, lock_folder
     from bylaw.cli.rules_file import RulesFile
     from bylaw.cli.tables import PolicyTables
-    from bylaw.language.expressions import CHANGED
-    from bylaw.rows.table_files import find_files, look_at
+    from bylaw.language import CHANGED
+    from bylaw.rows import find_files, look_at
 
     given = context.obj
     check_outputs(None, [policy, table, given.other_rules], state, plot)
@@ -299,7 +299,7 @@ def _load_monitor(
 ) -> bylaw.Monitor:
     """Return the monitor of an earlier run; raise if an option differs from that run."""
     from bylaw.cli.tables import parse_limits
-    from bylaw.fitting.refit import counts_changes
+    from bylaw.fitting import counts_changes
 
     monitor = bylaw.Monitor.load(state, tables.policy)
     if not tables.reads_changes and any(map(counts_changes, monitor.problem.rules)):
@@ -324,7 +324,7 @@ def _make_monitor(
     Without the earlier policy, rules on changed decisions are left out.
     """
     from bylaw.cli.tables import parse_limits, read_rows
-    from bylaw.fitting.refit import counts_changes
+    from bylaw.fitting import counts_changes
 
     problem, rules = tables.problem, None
     if not tables.reads_changes:
@@ -362,7 +362,7 @@ def _add_rows(
 
     from bylaw.cli.decisions import read_decisions
     from bylaw.cli.tables import read_outcomes
-    from bylaw.language.expressions import CHANGED
+    from bylaw.language import CHANGED
 
     policy = tables.policy
     evidence, columns = tables.read(table)
@@ -380,7 +380,7 @@ def _add_rows(
 
 def _add_late(monitor: bylaw.Monitor, tables: PolicyTables, table: Path, batch: str) -> None:
     """Add labels and groups to rows that were counted before."""
-    from bylaw.rows.table_files import TableFile
+    from bylaw.rows import TableFile
 
     card, stated = tables.policy.card.columns, tables.stated
     fitted = bylaw.Columns.from_dict(card) if card else bylaw.Columns()
@@ -413,7 +413,7 @@ def _add_late(monitor: bylaw.Monitor, tables: PolicyTables, table: Path, batch: 
 def _describe_watch(monitor: bylaw.Monitor, state: Path, **shown: int) -> Iterator[Any]:
     """Yield a table with each rule or family, by its worst single rule, and a summary."""
     from bylaw.testing import format_headline, format_interval, format_terms, sort_rules
-    from bylaw.view.cards import Table
+    from bylaw.view import Table
 
     worst: dict[str, bylaw.RuleWatch] = {}
     for one in sort_rules(monitor, **shown):

@@ -67,11 +67,11 @@ def run_decide(
 
       bylaw decide policy.json new/ -o decisions/
     """
-    from bylaw._base.validation import check_choice
+    from bylaw._base import check_choice
     from bylaw.cli.decision_folder import DecisionFolder, name_parts
     from bylaw.cli.decisions import Decider, DecisionColumn, write_decisions
     from bylaw.cli.tables import PolicyTables
-    from bylaw.rows.table_files import detect_format, find_suffix, is_many
+    from bylaw.rows import detect_format, find_suffix, is_many
 
     given = context.obj
     format_, key_file = given.format_, given.key_file
@@ -198,7 +198,7 @@ def _read_row(
     """Return the row to explain, and its id if it has one."""
     import pyarrow
 
-    from bylaw.rows.table_files import open_columns
+    from bylaw.rows import open_columns
 
     if table is None:
         try:
@@ -244,7 +244,7 @@ def _describe(
     why: bylaw.Explanation, policy: bylaw.Policy, evidence: bylaw.Evidence, best: Mapping[str, Any]
 ) -> Iterator[Any]:
     """Yield the score of each action, the contribution of each rule, and the decisions."""
-    from bylaw.view.cards import Table
+    from bylaw.view import Table
 
     groups = [f"{name} is {group.values[group.codes[0]]}" for name, group in evidence.known_groups.items()]
     pairs = zip(evidence.classes, evidence.probabilities[0], strict=True)

@@ -123,9 +123,9 @@ def write_inputs(folder: Path) -> None:
     """Write two tables, and a rules file unless it exists."""
     import pyarrow
 
-    from bylaw._base.files import write_text
+    from bylaw._base import write_text
     from bylaw.datasets import mortgages
-    from bylaw.rows.table_files import write_table
+    from bylaw.rows import write_table
 
     tables = mortgages()
     folder.mkdir(parents=True, exist_ok=True)
@@ -153,8 +153,8 @@ def run_rules(
 
       bylaw rules --example > rules.toml
     """
-    from bylaw.language.parser import describe_words
-    from bylaw.view.cards import Table
+    from bylaw.language import describe_words
+    from bylaw.view import Table
 
     words = {word.signature: word.help for word in describe_words()}
     text: list[Any] = []

@@ -106,7 +106,7 @@ def run_onnx(policy: options.PolicyPath, output: Output) -> None:
 
 def _write(output: Path, content: str | Callable[[Path], Any]) -> None:
     """Write a text, or the output of a function, to a file or to standard output."""
-    from bylaw._base.files import write_text
+    from bylaw._base import write_text
 
     with open_output(output, ".onnx") as target:
         write_text(target, content) if isinstance(content, str) else content(target)
@@ -116,7 +116,7 @@ def _write(output: Path, content: str | Callable[[Path], Any]) -> None:
 
 def _load(path: Path, output: Path) -> bylaw.Policy:
     """Return the policy to export; raise if it needs the decisions of an earlier policy."""
-    from bylaw.language.expressions import CHANGED
+    from bylaw.language import CHANGED
 
     check_outputs(output, [path])
     policy = bylaw.Policy.load(path)
@@ -130,7 +130,7 @@ def _load(path: Path, output: Path) -> bylaw.Policy:
 
 def _find_columns(policy: bylaw.Policy) -> bylaw.Columns:
     """Return the columns of the fit or, for a policy made in Python, those with conventional names."""
-    from bylaw.language.expressions import LABEL
+    from bylaw.language import LABEL
 
     if policy.card.columns:
         return bylaw.Columns.from_dict(policy.card.columns)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 import bylaw
-from bylaw._base.validation import make_visible
+from bylaw._base import make_visible
 from bylaw.cli import options
 from bylaw.cli.console import remark, show_progress, warn, write_result
 from bylaw.cli.files import check_outputs, name_output, name_saved, open_output, open_tables
@@ -65,7 +65,7 @@ def run_fit(
     """
     from bylaw.cli import tables
     from bylaw.cli.rules_file import check_solving, read_rules
-    from bylaw.rows.table_files import name_table
+    from bylaw.rows import name_table
 
     given = context.obj
     check_outputs(output, [table, given.rules, certify, held_out], report, as_json=given.as_json)
@@ -153,9 +153,9 @@ class _Measured(NamedTuple):
 
 def _measure(policy: bylaw.Policy, rows: bylaw.Evidence | bylaw.Scan, columns: bylaw.Columns) -> _Measured:
     """Return the costs of the policy on the fitted rows."""
-    from bylaw.fitting.solve import solve_without_rules
-    from bylaw.language.expressions import LABEL
-    from bylaw.rows.outcomes import observe
+    from bylaw.fitting import solve_without_rules
+    from bylaw.language import LABEL
+    from bylaw.rows import observe
     from bylaw.testing import compare_costs, compare_scanned_costs, is_observed, measure_referred
 
     objective, space = policy.problem.minimize, policy.action_space
@@ -210,7 +210,7 @@ def _list_common(policy: bylaw.Policy) -> dict[str, Any]:
 def _describe_fit(policy: bylaw.Policy, measured: _Measured, labeled: bool) -> Iterator[Any]:
     """Yield the result of a fit as lines and tables."""
     from bylaw.testing import format_referred
-    from bylaw.view.sentences import write_sentence
+    from bylaw.view import write_sentence
 
     how = "observed" if measured.observed else "predicted"
     costs = f"{measured.costs.describe(bool(policy.problem.rules))}{format_referred(measured.referred)}"
@@ -245,8 +245,7 @@ def _tabulate_prices(policy: bylaw.Policy, more: Mapping[str, Mapping[str, str]]
     If the level is not a share, the table contains the saving for a tenth of the level. `more` has further
     columns: {heading: {rule: text}}.
     """
-    from bylaw.view.cards import Table
-    from bylaw.view.sentences import find_level_unit, name_step, write_saving
+    from bylaw.view import Table, find_level_unit, name_step, write_saving
 
     lines: list[tuple[str, ...]] = []
     for rule, price in policy.prices.items():
@@ -274,7 +273,7 @@ def run_show(
 
       bylaw show policy.json
     """
-    from bylaw._base.files import hash_file
+    from bylaw._base import hash_file
 
     loaded, digest = bylaw.Policy.load(policy), hash_file(policy)
     facts = {**_list_card(loaded), "file_sha256": digest}
@@ -283,7 +282,7 @@ def run_show(
 
 def _describe_card(policy: bylaw.Policy, file_digest: str) -> Iterator[Any]:
     """Yield a line for each fact on the card of a policy, and a table of prices."""
-    from bylaw.language.expressions import shorten
+    from bylaw.language import shorten
 
     counts = [f"{part.rows:,} rows" for part in policy.fingerprints]
     rows = ", and tested on ".join(counts) if counts else "an unknown number of rows"
@@ -369,7 +368,7 @@ def run_refit(
     """
     from bylaw.cli.decisions import refuse_repeated
     from bylaw.cli.tables import PolicyTables
-    from bylaw.rows.table_files import name_table
+    from bylaw.rows import name_table
     from bylaw.testing import compare_policies
 
     given = context.obj
@@ -430,7 +429,7 @@ def _name_churn(text: str) -> str:
 
 def _describe_refit(compared: Any, certificate: Any) -> Iterator[Any]:
     """Yield a comparison of both policies as lines and tables."""
-    from bylaw.view.cards import Table
+    from bylaw.view import Table
 
     lines = [
         (_name_churn(one.statement), f"{one.target:.4g}", f"{one.before:.4f}", f"{one.after:.4f}")

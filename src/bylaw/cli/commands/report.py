@@ -41,10 +41,10 @@ def run_report(
 
       bylaw report policy.json scores.parquet --owner "Credit risk" --model-version 3.1 -o report.html
     """
-    from bylaw._base.files import hash_file
+    from bylaw._base import hash_file
     from bylaw.cli.tables import PolicyTables, check_propensity_weights
     from bylaw.report import report as make_report
-    from bylaw.rows.table_files import name_table
+    from bylaw.rows import name_table
 
     given = context.obj
     check_outputs(output, [policy, table, held_out, watch])
@@ -139,10 +139,10 @@ def run_frontier(
     """
     import pyarrow
 
-    from bylaw._base.files import write_atomically
+    from bylaw._base import write_atomically
     from bylaw.cli import tables
     from bylaw.cli.rules_file import read_rules
-    from bylaw.rows.table_files import detect_format, write_table
+    from bylaw.rows import detect_format, write_table
 
     given = context.obj
     check_outputs(output, [table, given.rules], plot, as_json=given.as_json)
@@ -202,7 +202,7 @@ def _parse_levels(text: str) -> list[float]:
     """Return the levels in a text, given as first:last:count or as numbers with commas."""
     import numpy as np
 
-    from bylaw._base.validation import check_number
+    from bylaw._base import check_number
 
     try:
         numbers = text.split(":" if ":" in text else ",")
@@ -225,8 +225,7 @@ def _describe_frontier(
     frontier: bylaw.Frontier, lines: list[dict[str, Any]], statement: Any
 ) -> Iterator[Any]:
     """Yield a table with a line for each level, and an explanation of prices."""
-    from bylaw.view.cards import Table
-    from bylaw.view.sentences import find_level_unit
+    from bylaw.view import Table, find_level_unit
 
     minimize, name = frontier.problem.minimize, frontier.swept[0]
     cells = [[f"{v:.4g}" if isinstance(v, float) else str(v) for v in line.values()] for line in lines]
@@ -262,12 +261,10 @@ def run_studio(
     """
     from bylaw.cli import tables
     from bylaw.cli.rules_file import RulesFile, read_rules
-    from bylaw.rows.table_files import name_table
+    from bylaw.rows import name_table
 
     try:
-        from bylaw.studio.saved_files import Source
-        from bylaw.studio.server import StudioServer
-        from bylaw.studio.session import Session
+        from bylaw.studio import Session, Source, StudioServer
     except ModuleNotFoundError as missing:
         raise OptionError(
             f"the studio needs {missing.name}; install it with: {install_extra('studio')}"
@@ -310,7 +307,7 @@ def run_studio(
 
 def _mention(problem: bylaw.Problem, stated: Mapping[str, Any]) -> bylaw.Problem:
     """Return the problem with a rule on each earlier model and cost, so that their columns are read."""
-    from bylaw.language.action_space import ACTION_SPACES
+    from bylaw.language import ACTION_SPACES
 
     differs = ACTION_SPACES[problem.kind].choose_phrase("disagreement", "omits")
     others = [name for name in stated.get("references", ()) if name not in problem.references]

@@ -1,0 +1,397 @@
+"""Blocks of rows, ready for a pass: features action-major, sorted by cell where groups are known.
+
+A cell holds the rows with the same known groups. A feature such as 1{S = s} p_y is p_y in the cells with S
+= s, and zero in all others. So rows need only the columns 1 and p_y, whatever the number of groups, and the
+curvature of each cell is a matrix of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from bylaw._base import Floats, Mask, Matrix, compact
+from bylaw.program._linear_form import Feature, FeatureMap, LinearForm, compute_scores, has_few
+from bylaw.rows import KnownGroup, ObservedRows, Part, RowData
+
+# Sizes of blocks and cells, by measurement. A block of features and scores fits in a core's cache. If rows
+# are sorted by cell, fewer calls count for more than the cache, and each visit to a cell takes as long as
+# VISIT_ROWS rows; blocks still have at most _SORTED_ROWS rows, because the first blocks serve as samples.
+BLOCK_ROWS = 8192
+CELL_ROWS = 64  # in a cell, on average: fewer do not pay for its own products of matrices
+_SORTED_VALUES = 2**18  # of a block that is sorted by cell
+_SORTED_ROWS = 32_768
+_VISIT_ROWS = 512
+Places = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The combinations of values of some known groups; without groups, one cell of all rows."""
+
+    names: tuple[str, ...]
+    shape: tuple[int, ...]  # how many values each has
+
+    @classmethod
+    def find(cls, feature_map: FeatureMap, rows: RowData, n_rows: int | None = None) -> Cells:
+        """Return the cells of the groups that features refer to, as long as there are enough rows.
+
+        The number of rows is that of these rows, or `n_rows` if most are not in memory.
+        """
+        cells, n_rows = cls((), ()), len(rows) if n_rows is None else n_rows
+        known = _read_known(rows)
+        for name in feature_map.attributes:
+            if name in known:
+                finer = cls((*cells.names, name), (*cells.shape, len(known[name].values)))
+                cells = finer if len(finer) * CELL_ROWS <= n_rows else cells
+        return cells
+
+    def __len__(self) -> int:
+        return math.prod(self.shape)
+
+    def locate(self, rows: RowData) -> NDArray[np.integer]:
+        """Return the cell of each row, (n_rows,)."""
+        known = _read_known(rows)
+        codes = tuple(known[name].codes for name in self.names)
+        return np.ravel_multi_index(codes, self.shape).astype(np.min_scalar_type(len(self)))
+
+    def lay_out(self, feature_map: FeatureMap, rows: RowData) -> Layout:
+        """Return how features are made of columns that the cells share."""
+        names = set(self.names)
+        if isinstance(rows, ObservedRows):  # cells are those of the groups as they were known before
+            names -= {name for name in names if _was_corrected(rows, name)}
+        columns: dict[Feature, int] = {}
+        shares = list[tuple[NDArray[np.intp], int]]()  # of each feature, its cells and its column
+        codes = np.indices(self.shape).reshape(len(self.shape), len(self))
+        for feature in feature_map.features:
+            inside = np.ones(len(self), dtype=bool)
+            for name, value in feature.event:
+                if name in names:
+                    place = rows.groups[name].values.index(value)
+                    inside &= codes[self.names.index(name)] == place
+            rest = tuple((name, value) for name, value in feature.event if name not in names)
+            column = columns.setdefault(Feature(feature.source, rest), len(columns))
+            shares.append((np.flatnonzero(inside), column))
+        marked = [cells * len(columns) + column for cells, column in shares]
+        return Layout(self, tuple(columns), _mark(marked, len(self) * len(columns)))
+
+
+def _read_known(rows: RowData) -> Mapping[str, KnownGroup]:
+    return rows.predicted.known_groups if isinstance(rows, ObservedRows) else rows.known_groups
+
+
+def _was_corrected(rows: ObservedRows, name: str) -> bool:
+    """Return whether some value of a known group was observed to be another one, or is missing."""
+    group, before = rows.groups[name], rows.predicted.known_groups[name]
+    if not isinstance(group, KnownGroup) or rows.find_partly_seen([name]):
+        return True
+    return group.values != before.values or not np.array_equal(group.codes, before.codes)
+
+
+def _mark(rows: Sequence[NDArray[np.integer]], width: int) -> sparse.csr_array:
+    """Return ones in these columns of each row, (len(rows), width); columns are in order."""
+    ends = np.cumsum([0, *map(len, rows)])
+    columns = np.concatenate([np.zeros(0, np.int64), *rows])
+    return sparse.csr_array((np.ones(len(columns)), columns, ends), shape=(len(rows), width))
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """F features as D columns that C cells share: in each cell, a feature is one of the columns, or zero."""
+
+    cells: Cells
+    columns: tuple[Feature, ...]  # D
+    embedding: sparse.csr_array  # (F, C * D): ones where a feature is a column
+
+    @cached_property
+    def operator(self) -> Matrix:
+        """The embedding, for products with it."""
+        return compact(self.embedding)
+
+    @cached_property
+    def _spans(self) -> NDArray[np.integer]:
+        """(F,): in how many cells each feature is a column."""
+        return np.diff(self.embedding.indptr)
+
+    @property
+    def n_features(self) -> int:
+        """F."""
+        return len(self._spans)
+
+    def spread(self, matrix: Floats) -> Sequence[Floats | sparse.csr_array]:
+        """Return the weights of the columns in each cell, (A, D), of weights of features (F, A).
+
+        They are sparse where most are zero, as with many classes: a label's score depends on its own
+        probability and on a few columns that all labels share.
+        """
+        n_cells, n_columns, n_actions = len(self.cells), len(self.columns), matrix.shape[1]
+        nonzero = int(np.count_nonzero(matrix, axis=1) @ self._spans)
+        if has_few(nonzero // n_cells, n_columns * n_actions):
+            stacked = sparse.csr_array(self.embedding.T @ sparse.csr_array(matrix))
+            starts = range(0, n_cells * n_columns, n_columns)
+            return [sparse.csr_array(stacked[first : first + n_columns].T) for first in starts]
+        return [part.T for part in self.spread_matrix(matrix)]
+
+    def spread_matrix(self, matrix: Floats) -> Floats:
+        """Return the weights as one array, (C, D, A)."""
+        return (self.operator.T @ matrix).reshape(len(self.cells), len(self.columns), -1)
+
+    def moments(
+        self, distribution: Floats, columns: Floats, starts: Places, wanted: Mask | None = None
+    ) -> Floats:
+        """Return features distribution', (F, A), of a distribution (A, n_rows) and columns (D, n_rows).
+
+        If some entries (D, A) are wanted, others may be zero.
+        """
+        sums = np.zeros((len(self.cells), len(columns), len(distribution)))
+        for cell, rows in iterate_cells(starts):
+            sums[cell] = _multiply(columns[:, rows], distribution[:, rows], wanted)
+        return self.gather(sums)
+
+    def gather(self, sums: Floats) -> Floats:
+        """Return the sums of features, (F, A), from those of columns in each cell, (C, D, A)."""
+        return self.operator @ sums.reshape(-1, sums.shape[2])
+
+    def expand(self, columns: Floats, starts: Places) -> Floats:
+        """Return the features themselves, (F, n_rows)."""
+        features = np.zeros((self.n_features, columns.shape[1]))
+        made = np.repeat(np.arange(self.n_features), self._spans)
+        cells, sources = np.divmod(self.embedding.indices.astype(np.int64), len(self.columns))
+        for cell, rows in iterate_cells(starts):
+            here = cells == cell
+            features[made[here], rows] = columns[sources[here], rows]
+        return features
+
+    def localize(self, features: Places, actions: Places) -> tuple[Places, Places, sparse.csr_array]:
+        """Return the q places (column, action) that Q places (feature, action) are in any cell, and where.
+
+        Places are in order of action. The matrix (Q, C * q) has ones where a place of features is a place of
+        columns in a cell.
+        """
+        ends, counts = self.embedding.indptr, self._spans[features]
+        found = [self.embedding.indices[ends[f] : ends[f + 1]] for f in features]
+        cells, columns = np.divmod(np.concatenate([np.zeros(0, np.int64), *found]), len(self.columns))
+        keys, places = np.unique(
+            np.repeat(actions, counts) * len(self.columns) + columns, return_inverse=True
+        )
+        rows = np.split(cells * len(keys) + places, np.cumsum(counts)[:-1])[: len(features)]
+        return keys % len(self.columns), keys // len(self.columns), _mark(rows, len(self.cells) * len(keys))
+
+
+def iterate_cells(starts: Places) -> Iterator[tuple[int, slice]]:
+    """Yield the cells that have rows, each with its rows; cell c begins at starts[c], (C + 1,)."""
+    ends = starts.tolist()
+    return ((c, slice(*ends[c : c + 2])) for c in range(len(ends) - 1) if ends[c] < ends[c + 1])
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some rows, ready for a pass: features action-major, and weights.
+
+    Where rows are sorted by cell, only the columns of which their features are made are kept.
+    """
+
+    columns: Floats  # (D, n_rows): without cells, the features (F, n_rows)
+    weights: Floats | None  # (n_rows,), or None for ones
+    seen: Floats | None = None  # (n_observed_columns, n_rows): the same for the features as observed
+    layout: Layout | None = None  # of features, where rows are sorted by cell
+    seen_layout: Layout | None = None  # of features as observed
+    cell_starts: Places | None = None  # (C + 1,): where each cell begins
+    order: NDArray[np.intp] | None = None  # (n_rows,): which rows of the evidence these are
+
+    def rows(self, part: Part) -> Block:
+        """Return some of the rows, in order."""
+        return replace(
+            self,
+            columns=self.columns[:, part].copy(),
+            weights=None if self.weights is None else self.weights[part],
+            seen=None if self.seen is None else self.seen[:, part].copy(),
+            cell_starts=np.searchsorted(np.arange(self.n_rows)[part], self.starts),
+            order=None if self.order is None else self.order[part],
+        )
+
+    def with_observed(self, twin: Block) -> Block:
+        """Return the block with the features of a twin, the same rows, as observed features."""
+        return replace(self, seen=twin.columns, seen_layout=twin.layout)
+
+    @property
+    def n_rows(self) -> int:
+        return self.columns.shape[1]
+
+    @property
+    def row_weights(self) -> Floats:
+        return np.ones(self.n_rows) if self.weights is None else self.weights
+
+    @property
+    def mass(self) -> float:
+        return float(self.n_rows if self.weights is None else self.weights.sum())
+
+    @property
+    def starts(self) -> Places:
+        """(C + 1,): where each cell begins."""
+        return np.array([0, self.n_rows]) if self.cell_starts is None else self.cell_starts
+
+    @property
+    def features(self) -> Floats:
+        """(F, n_rows), made where they are not kept."""
+        return self.columns if self.layout is None else self.layout.expand(self.columns, self.starts)
+
+    @property
+    def observed(self) -> Floats | None:
+        """(F', n_rows): the features of the rows as observed."""
+        if self.seen is None or self.seen_layout is None:
+            return self.seen
+        return self.seen_layout.expand(self.seen, self.starts)
+
+    def scores(self, score_matrix: Floats) -> Floats:
+        """Return features' score_matrix, (A, n_rows), of a matrix (F, A)."""
+        if self.layout is None:
+            return compute_scores(score_matrix, self.columns)
+        weights, scores = self.layout.spread(score_matrix), np.empty((score_matrix.shape[1], self.n_rows))
+        for cell, rows in iterate_cells(self.starts):
+            scores[:, rows] = weights[cell] @ self.columns[:, rows]
+        return scores
+
+    def moments(self, distribution: Floats, wanted: Mask | None = None) -> Floats:
+        """Return the sum of phi pi', (F, A), of a distribution (A, n_rows) times weights.
+
+        If some entries of the columns, (D, A), are wanted, others may be zero.
+        """
+        if self.layout is None:
+            return _multiply(self.columns, distribution, wanted)
+        return self.layout.moments(distribution, self.columns, self.starts, wanted)
+
+    def observed_moments(self, distribution: Floats, wanted: Mask | None = None) -> Floats | None:
+        """Compute the same sum of the observed features, (F', A)."""
+        if self.seen is None:
+            return None
+        if self.seen_layout is None:
+            return _multiply(self.seen, distribution, wanted)
+        return self.seen_layout.moments(distribution, self.seen, self.starts, wanted)
+
+
+def _multiply(columns: Floats, distribution: Floats, wanted: Mask | None) -> Floats:
+    """Return columns @ distribution.T, or its wanted entries alone."""
+    if wanted is None:
+        return columns @ distribution.T
+    moments = np.zeros(wanted.shape)
+    for column in np.flatnonzero(wanted.any(axis=1)):
+        actions = np.flatnonzero(wanted[column])
+        moments[column, actions] = distribution[actions] @ columns[column]
+    return moments
+
+
+def make_blocks(
+    form: LinearForm, evidence: RowData, most: int | None = None, like: Sequence[Block] | None = None
+) -> list[Block]:
+    """Return all rows as blocks, or the first few blocks.
+
+    Block i takes every n-th row from row i on, of the rows sorted by cell, so that the first few are a fair
+    sample of all and have their share of each cell. With `like`, each block has the same rows in the same
+    order as that one.
+    """
+    evidence = _admit(form, evidence)
+    if like is None:
+        cells = Cells.find(form.feature_map, evidence)
+        n_blocks = _count_blocks(evidence, cells)
+    else:
+        cells = like[0].layout.cells if like[0].layout else Cells((), ())
+        n_blocks = len(like)
+    chosen = range(n_blocks if most is None else min(most, n_blocks))
+    if not cells.names:
+        return [make_block(form, evidence, slice(i, None, n_blocks)) for i in chosen]
+    layout, codes = cells.lay_out(form.feature_map, evidence), cells.locate(evidence)
+    if like is None:
+        sorted_rows = np.argsort(codes, kind="stable")
+        orders = [sorted_rows[i::n_blocks] for i in chosen]
+    else:
+        orders = [block.order for block in like[: len(chosen)] if block.order is not None]
+    return [_make_sorted_block(form, evidence, layout, codes, order) for order in orders]
+
+
+def make_batch_blocks(form: LinearForm, batch: RowData, layout: Layout | None) -> list[Block]:
+    """Return blocks of successive rows of a batch, with the cells of all rows.
+
+    They are faster to read than those of `make_blocks`, but no block is a sample.
+    """
+    batch, cells = _admit(form, batch), Cells((), ()) if layout is None else layout.cells
+    ends = np.linspace(0, len(batch), _count_blocks(batch, cells) + 1).astype(np.intp).tolist()
+    parts = [slice(*ends[i : i + 2]) for i in range(len(ends) - 1)]
+    if layout is None:
+        return [make_block(form, batch, part) for part in parts]
+    codes = cells.locate(batch)
+    orders = (part.start + np.argsort(codes[part], kind="stable") for part in parts)
+    return [_make_sorted_block(form, batch, layout, codes, order) for order in orders]
+
+
+def _admit(form: LinearForm, rows: RowData) -> RowData:
+    """Check the rows against the form, and leave out rows of weight zero."""
+    rows = form.feature_map.admit(rows)
+    if rows.weights is None or rows.weights.all():
+        return rows
+    return rows.rows(np.flatnonzero(rows.weights))
+
+
+def _count_blocks(rows: RowData, cells: Cells) -> int:
+    """Return how many blocks to make: as many as fit the cache, or as visits to cells are worth."""
+    size = BLOCK_ROWS
+    if cells.names:
+        most = min(_SORTED_VALUES // (len(rows.classes) + 1), _SORTED_ROWS)
+        size = max(size, most, len(cells) * _VISIT_ROWS)
+    return -(-len(rows) // size)
+
+
+def _make_sorted_block(
+    form: LinearForm,
+    evidence: RowData,
+    layout: Layout,
+    codes: NDArray[np.integer],
+    order: NDArray[np.intp],
+) -> Block:
+    """Return the block of some rows in an order in which their cells, codes[order], are sorted."""
+    shared = replace(form, feature_map=replace(form.feature_map, features=layout.columns))
+    starts = np.searchsorted(codes[order], np.arange(len(layout.cells) + 1))
+    return replace(make_block(shared, evidence, order), layout=layout, cell_starts=starts, order=order)
+
+
+def make_block(form: LinearForm, evidence: RowData, rows: Part = slice(None)) -> Block:
+    """Return the block of some rows of evidence that the form has admitted."""
+    width = len(range(*rows.indices(len(evidence)))) if isinstance(rows, slice) else len(rows)
+    features = form.feature_map.columns(evidence, rows, np.empty((len(form.feature_map.features), width)))
+    return Block(features, None if evidence.weights is None else evidence.weights[rows].copy())
+
+
+def join_blocks(blocks: Sequence[Block]) -> list[Block]:
+    """Return the same rows in fewer blocks, each of several successive ones."""
+    blocks = [block for block in blocks if block.n_rows] or list(blocks[:1])
+    ends = np.cumsum([block.n_rows for block in blocks])
+    groups: dict[int, list[Block]] = {}
+    for block, end in zip(blocks, ends.tolist(), strict=True):
+        groups.setdefault((end - 1) // BLOCK_ROWS, []).append(block)
+    return [_join(group) for group in groups.values()]
+
+
+def _join(blocks: Sequence[Block]) -> Block:
+    first, seen = blocks[0], [block.seen for block in blocks if block.seen is not None]
+    if len(blocks) == 1:
+        return first
+    whole = replace(
+        first,
+        columns=np.concatenate([block.columns for block in blocks], axis=1),
+        weights=None if first.weights is None else np.concatenate([block.row_weights for block in blocks]),
+        seen=np.concatenate(seen, axis=1) if seen else None,
+        order=None,
+    )
+    if first.layout is None:
+        return whole
+    cells = np.arange(len(first.layout.cells))
+    codes = np.concatenate([np.repeat(cells, np.diff(block.starts)) for block in blocks])
+    order = np.argsort(codes, kind="stable")
+    starts = np.searchsorted(codes[order], np.arange(len(cells) + 1))
+    return replace(whole.rows(order), cell_starts=starts)
