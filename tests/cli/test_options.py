@@ -68,7 +68,10 @@ CUSTOM = ["--rule", "custom('visit') <= 1"]
             ["export", "sql", "none.json", "-o", "p.sql", "--dialect", "oracle"],
             "dialect must be one of ['duckdb', ",
         ),
-        (["explain", "none.json", "none.parquet", "--row", "x"], "--row must be a number, from 0, got 'x'"),
+        (
+            ["explain", "none.json", "none.parquet", "--row", "x"],
+            "--row must be the number of a row, counted from 0, got 'x'",
+        ),
     ],
 )
 def test_options_are_checked_before_anything_is_read(arguments, message, folder, bylaw):
