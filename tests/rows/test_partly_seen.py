@@ -324,7 +324,9 @@ def test_an_event_that_was_hardly_seen():
     apart = observe(
         make_rows(4)[4].with_observed(labels=[0, None, None, 1], true_groups={"s": [None, 0, 1, None]})
     )
-    with pytest.raises(EvidenceError, match="label and s, and no row with weight shows both"):
+    with pytest.raises(
+        EvidenceError, match="label and s, but no row with positive weight has observed values of all"
+    ):
         apart.event_probability((("label", 1), ("s", 1)))
 
 
