@@ -257,7 +257,7 @@ class _State:
     gradient: Floats
     hessian: Hessian
     norm: float
-    predicted_decrease: float = 0.0  # by the quadratic, for the step that led here
+    predicted_decrease: float = 0.0  # of the dual, by the quadratic, in the step to this point
 
     @classmethod
     def at(cls, dual: Dual, multipliers: Floats, predicted_decrease: float = 0.0) -> _State:
