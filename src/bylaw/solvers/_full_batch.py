@@ -85,7 +85,7 @@ def resolve_beta(beta: float | str, rows: int, auto: Callable[[], float]) -> flo
 
 @dataclass(frozen=True)
 class FullBatch:
-    """Projected Newton steps with continuation in beta and in the number of rows.
+    """The default solver: projected Newton steps on growing samples of rows with growing beta.
 
     Parameters
     ----------

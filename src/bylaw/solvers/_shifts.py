@@ -164,7 +164,7 @@ class ShiftedRules:
 
     @cached_property
     def free(self) -> _Point:
-        """The policy without rules."""
+        """The policy without rules, with its rates and cost."""
         return self.measure(np.zeros(self.dual.n_rules))
 
     @cached_property
