@@ -75,7 +75,8 @@ def _define_references(context: ReportContext) -> str:
     if not policy.problem.minimize.is_linear and space.classes:
         decided = "the most likely label"
     before = ", before they were calibrated" if policy.calibration else ""
-    text = f"“Your model” takes {decided}, by its own scores{before}. “Changed” means: different from this decision."
+    text = f"“Your model” takes {decided}, by its own scores{before}. “Changed” means: different from "
+    "this decision."
     if not policy.problem.rules:
         return text
     same = "calibration and decisions" if policy.calibration else "scores and decisions"
