@@ -110,7 +110,7 @@ class Columns:
 
     @property
     def complement(self) -> int | None:
-        """The position of the class without a column of its own, for one column of scores; otherwise None."""
+        """For one column of scores of two classes, the position of the other class; otherwise None."""
         if len(self.probabilities) != 1 or self.classes is None or len(self.classes) != 2:
             return None
         if self.positive is None:
@@ -502,9 +502,9 @@ class _Finder:
         return found
 
     def guess(self, name: str, reason: str, remedy: Remedy) -> bool:
-        """Return whether the table has a column `name`.
+        """Return True if the table has a column `name`, and False if it has columns `name`_*.
 
-        Raise an `EvidenceError` if it has no columns that begin with `name`, either.
+        Raise an `EvidenceError` if it has neither.
         """
         if name not in self.names and len(self.match(f"{name}_*")) < 2:
             raise EvidenceError(
@@ -529,9 +529,9 @@ class _Finder:
     def find_joint(
         self, name: str, stated: Any, groups: Mapping[str, Any], classes: Sequence[Value]
     ) -> list[list[str]]:
-        """Return the columns of joint probabilities, a list with one column per class for each value.
+        """Return the columns of joint probabilities: for each value, a list with one column per class.
 
-        They are given as such lists, or as a pattern with two stars, for the value and the class.
+        `stated` has such lists, or is a pattern with two stars, for the value and the class.
         """
         if name not in groups or isinstance(groups[name], str):
             raise EvidenceError(f"joint.{name} requires group_probabilities.{name}")

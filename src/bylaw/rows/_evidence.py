@@ -232,7 +232,7 @@ class RowData:
     def column(self, source: Source, rows: Part = slice(None)) -> Floats:
         """Return a column that is not a probability of the model, (n_rows,).
 
-        It is the cost of one action, or the probability that an earlier model takes one decision.
+        It is the cost of one action, or the probability that an earlier model takes a decision.
         """
         if isinstance(source, CostColumn):
             return self.costs[source.name][rows, source.item]
@@ -279,10 +279,10 @@ class Evidence(RowData):
     classes : list, optional
         the labels in the order of the columns; by default the frame's columns, or range(n_classes).
     groups : dict or frame, optional
-        by attribute, either one value per row, (n_rows,), if it is known, or a frame or dict with one
-        column of P(value | x) per value if it is unknown. A frame serves as a dict of known attributes.
-        For rules on several unknown attributes together, use a tuple of names with a dict of
-        columns for tuples of values: {("sex", "race"): {("F", "black"): ..., ...}}.
+        by attribute, either one value per row, (n_rows,), if it is known, or a frame or dict with one column
+        of P(value | x) per value if it is unknown. A frame serves as a dict of known attributes. For rules on
+        several unknown attributes together, use a tuple of names with a dict of columns for tuples of values:
+        {("sex", "race"): {("F", "black"): ..., ...}}.
     joint : dict, optional
         by unknown attribute, P(value, label | x), an array of shape (n_rows, n_values, n_classes).
     references : dict or frame, optional
@@ -827,7 +827,7 @@ def _find_gaps(cost: Floats, taken: Floats | None) -> Mask:
 
 
 def name_cost(name: str) -> str:
-    """Return the key of the observed cost `custom(name)` among the names of observed columns."""
+    """Return the name of the observed cost `custom(name)` among the names of labels and groups."""
     return f"custom({name!r})"
 
 

@@ -257,7 +257,7 @@ class TableFile:
         return total
 
     def estimate_rows(self) -> int:
-        """Return the number of rows, estimated from the size of the files if they do not record it."""
+        """Return the number of rows; if the files do not record it, estimate it from their size."""
         if (rows := self.rows) is not None:
             return rows
         # A value takes about eight bytes, and compression saves about three quarters.
@@ -325,7 +325,7 @@ class TableFile:
     def parse_values(self, rows: Any) -> Any:
         """Return rows of a CSV file with the texts of labels and groups converted to values.
 
-        In other files, only booleans are converted, which may be text, or have classes that are text.
+        In other files, only booleans are converted, which may be stored as text.
         """
         typed = detect_format(self.files[0]) != "csv"
         for name in set(self.values) & set(rows.schema.names):
