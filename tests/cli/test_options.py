@@ -34,8 +34,8 @@ CUSTOM = ["--rule", "custom('visit') <= 1"]
             ["report", "none.json", "none.parquet", "-o", "r.html", "--held-out", "x", "--confidence", "0"],
             "confidence must be a number",
         ),
-        ([*FRONTIER, "--levels", "0:nan:3"], "--levels: a level must be finite, not nan"),
-        ([*FRONTIER, "--levels", "0.1,inf"], "--levels: a level must be finite, not inf"),
+        ([*FRONTIER, "--levels", "0:nan:3"], "--levels: a level must be finite, got nan"),
+        ([*FRONTIER, "--levels", "0.1,inf"], "--levels: a level must be finite, got inf"),
         ([*FRONTIER, "--levels", "0:1:2000"], "between 1 and 1000 levels"),
         ([*FRONTIER, "--levels", "0:1:0"], "between 1 and 1000 levels"),
         ([*FRONTIER, "--levels", "1:2"], "first:last:count"),
@@ -68,7 +68,10 @@ CUSTOM = ["--rule", "custom('visit') <= 1"]
             ["export", "sql", "none.json", "-o", "p.sql", "--dialect", "oracle"],
             "dialect must be one of ['duckdb', ",
         ),
-        (["explain", "none.json", "none.parquet", "--row", "x"], "--row must be a number, from 0, got 'x'"),
+        (
+            ["explain", "none.json", "none.parquet", "--row", "x"],
+            "--row must be the number of a row, counted from 0, got 'x'",
+        ),
     ],
 )
 def test_options_are_checked_before_anything_is_read(arguments, message, folder, bylaw):

@@ -311,7 +311,7 @@ def test_tables_that_cannot_be_used_are_named(connect):
     ids = Columns(COLUMNS.probabilities, groups={"id": "id"})
     with pytest.raises(EvidenceError, match="more than 1,000 combinations"):
         solve(Problem(error(), [demographic_parity("id", tol=0.1)]), read(connect(make_frame()), ids))
-    with pytest.raises(EvidenceError, match="refers to the earlier model 'none'"):
+    with pytest.raises(EvidenceError, match="no decisions of the earlier model 'none'"):
         solve(Problem(error(), [disagreement("none") <= 0.1]), read(connect(frame)))
 
 

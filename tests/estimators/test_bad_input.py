@@ -108,7 +108,7 @@ from helpers.people import GROUPS, SEX, N, X, Y, aware, classifier, unaware
         (lambda: aware().predict(X), r"sensitive_features must have \['sex'\]"),
         (
             lambda: aware().predict(X[:2], sensitive_features=["F", "X"]),
-            r"values the policy was not fitted on: \['X'\]",
+            r"values that the policy was not fitted on: \['X'\]",
         ),
         (
             lambda: classifier(()).fit(X, Y).predict(X, ids=[1, 2]),

@@ -11,7 +11,7 @@ from bylaw.rows._json_lines import check_nesting
 from helpers.hostile import SURROGATES
 
 P = np.array([[0.4, 0.6], [0.7, 0.3]])
-HALF = "half of a character"
+HALF = "lone surrogate"
 
 
 @pytest.mark.parametrize("name", SURROGATES)

@@ -213,7 +213,7 @@ def test_fitted_rows_estimate_as_observed_only_with_outcomes():
             r"outcomes\['wrong'\] must have shape .* 4000 rows, got \(9, 2\)",
         ),
         ({"wrong": WRONG[:, 0]}, EvidenceError, "must have shape"),
-        ({"wrong": WRONG[:, :1]}, EvidenceError, "one per action"),
+        ({"wrong": WRONG[:, :1]}, EvidenceError, "one column per action"),
         ({"wrong": np.full((4000, 2), np.inf)}, EvidenceError, "must be finite, or NaN"),
         ({"wrong": 2 * WRONG}, EvidenceError, r"outcomes\['wrong'\] must be within limits.*got 0 to 2"),
         ({"wrong": "certain"}, OptionError, "'known' if the cost does not depend"),

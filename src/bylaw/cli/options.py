@@ -211,7 +211,7 @@ _SHARED = _make_shared()
 
 
 def state_columns(given: Any) -> dict[str, Any]:
-    """Return the columns by role, as the shared options of a command name them."""
+    """Return {role: columns} as the options of a command name them, such as {"label": "y"}."""
     options: dict[str, Any] = vars(given)
     for name in ("scores", "positive", "classes", "label", "weight", "propensity_weights", "id_column"):
         if options.get(name) == "":
@@ -287,7 +287,7 @@ def parse_margin(text: str | None) -> dict[str, Any]:
 
 
 def make_reading(given: Any) -> Reading:
-    """Return how a command reads tables into memory, by its options on samples."""
+    """Return the way to read tables into memory that --sample and --seed specify."""
     from bylaw.cli.tables import Reading
 
     sample, seed = given.sample, given.seed

@@ -50,9 +50,8 @@ class Stream:
         paper's optimizers, over the warm-up.
     warm_up : int, optional
         The number of rows at the beginning on which sigma^2, the unit of the loss, the values of the groups
-        and
-        the first frequencies are estimated; 1,000 by default. These rows are kept until they are complete,
-        and then used like all others.
+        and the first frequencies are estimated; 1,000 by default. These rows are kept until they are
+        complete, and then used like all others.
 
     Examples
     --------

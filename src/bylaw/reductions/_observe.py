@@ -205,7 +205,7 @@ class RuleFacts:
 
     @cached_property
     def exact(self) -> NDArray[np.bool_]:
-        """Whether enough rows are about each rule to satisfy it with its observed rate, (M,).
+        """Whether each rule has enough rows to be satisfied by its observed rate, (M,).
 
         For a difference between groups, the standard error must not exceed the tolerance. Rules that compare
         groups for the objective always count as exact."""
@@ -261,7 +261,7 @@ class Correction:
         spared: int = 0,
         **options: object,
     ) -> Correction:
-        """Return the correction of a problem. `options` are the fields after `rates`."""
+        """Return the `Correction` of a problem on these rows. `options` are the fields after `rates`."""
         rates = compile_observed(problem, dual.form, rows)
         whole = screen_rows(attach_observed(dual, rates, rows))
         facts = RuleFacts(problem, evidence, rows, whole, rates, run, spared)
@@ -455,8 +455,8 @@ class Correction:
 
         Observed rates vary around the rates of the population with their standard errors. If rules compare
         groups that are unknown at decision time, the observed gaps are mostly noise that no policy can
-        follow. The
-        probability is then the mean of two estimates: one with the observed gaps, and one with gaps that are
+        follow. The probability is then the mean of two estimates: one with the observed gaps, and one with
+        gaps that are
         shrunk towards zero, by as much as their size in standard errors suggests (James and Stein)."""
         rules, covariance, draws = self._draw(found)
         observed = found.rates.observed[rules, None]
@@ -502,8 +502,8 @@ def _draw_shrinkage(gaps: Floats, covariance: Floats) -> Floats:
     """Draw factors from zero to one, (n_draws,), that shrink observed gaps between groups towards zero.
 
     The prior of the population gaps is normal, with the covariance of their estimates times 1 / B - 1, where
-    B is
-    uniform. Given the estimates, B has a gamma distribution truncated at one, and the gaps are normal with 1
+    B is uniform. Given the estimates, B has a gamma distribution truncated at one, and the gaps are normal
+    with 1
     - B times the mean and the covariance that they have without a prior."""
     values, vectors = np.linalg.eigh(covariance)
     # A rule and its opposite vary alike: what is left of their difference is rounding.

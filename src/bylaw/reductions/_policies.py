@@ -157,7 +157,7 @@ def describe_rates(correction: Correction, found: CorrectedSolution) -> FittedRa
 
 
 def list_missed(correction: Correction, found: CorrectedSolution) -> dict[str, float]:
-    """Return the violated rules that enough rows are about, and the violations in the rules' own units."""
+    """Return {rule: violation} for the violated rules that have enough rows, in their own units."""
     rules = describe_rates(correction, found).rules
     missed = correction.facts.exact & (found.rates.observed > correction.tol)
     return {rules[j].rule: rules[j].excess for j in np.flatnonzero(missed)}
@@ -286,11 +286,9 @@ def confirm_prices(
 
     A multiplier is the slope of the predicted cost. If a rule depends on few rows, or if a ratio reaches its
     bound at several prices, loosening the bound may change the observed cost by much less or much more. So
-    the
-    statements about ratios, and those whose promised saving exceeds the noise of the cost, are loosened by
-    about
-    one standard error of their rates and fitted again. If the actual saving is less than half or more than
-    twice the promised one, the prices are rescaled to the actual saving.
+    the statements about ratios, and those whose promised saving exceeds the noise of the cost, are loosened
+    by about one standard error of their rates and fitted again. If the actual saving is less than half or
+    more than twice the promised one, the prices are rescaled to the actual saving.
 
     Parameters
     ----------

@@ -78,7 +78,7 @@ def warn_of_violations(form: LinearForm, solution: Solution, found: RuleExcesses
 
 
 def warn_of_observed_rates(correction: Correction, solved: CorrectedSolution, fitted: FittedRates) -> None:
-    """Warn of rules that the observed rates violate, and of rules that too few rows are about."""
+    """Warn of rules that observed rates violate, and of rules with too few rows."""
     violated = solved.rates.observed > correction.tol
     if violated[correction.facts.exact].any() and solved.hard is None:  # ties have a warning of their own
         listed = _list_rules(fitted, violated & correction.facts.exact)
@@ -321,13 +321,13 @@ def warn_of_alike_actions(policy: Policy, evidence: Evidence) -> None:
         bound = f"{minimize} <= {math.ceil(level / unit) * unit:g}"
         advice = f"To decide by errors, minimize error() subject to {rules}{bound}"
     _warn(
-        f"the policy {how} {names}{more}: neither minimize={minimize} nor a rule with a price distinguishes "
+        f"the policy {how} {names}{more}: neither minimize={minimize} nor a binding rule distinguishes "
         f"them. {advice}"
     )
 
 
 def find_alike_actions(policy: Policy, evidence: Evidence) -> tuple[Value, ...]:
-    """Return actions with the same cost and nearly the same scores on all rows; empty if there are none.
+    """Return actions with the same cost and nearly the same scores on all rows, or an empty tuple.
 
     The result is also empty for prediction sets.
     """
