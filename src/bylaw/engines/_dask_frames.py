@@ -34,7 +34,7 @@ def open_source(source: Any, columns: Columns, table: str | None) -> Engine:
 class DaskFrame(Engine):
     """The partitions of a Dask DataFrame.
 
-    They are computed anew in each walk over the rows, unless the caller keeps them in memory (`persist`).
+    They are computed anew in each pass over the rows, unless the caller keeps them in memory (`persist`).
     """
 
     frame: Any

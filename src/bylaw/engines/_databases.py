@@ -60,10 +60,7 @@ class DatabaseScan(Scan):
         self.report(n_rows or 0, n_rows)
 
     def survey(self, problem: Problem) -> SurveyedTable:  # type: ignore[override]
-        """Return the rows with the values of groups and the frequencies that a problem needs.
-
-        This takes one pass, which also checks the rows.
-        """
+        """Check all rows in one pass, and return them with the frequencies that a problem needs."""
         columns = self.columns.restrict(problem.attributes, problem.references, problem.arrays)
         if columns.label or columns.true_groups:
             raise OptionError(

@@ -82,7 +82,7 @@ class DuckTable(Database):
         )
 
     def check(self) -> None:
-        """Raise an `EvidenceError` if the checksum of the rows has changed since the first walk."""
+        """Raise an `EvidenceError` if the checksum of the rows has changed since the first pass."""
         if self.states:
             self.check_same(self.states[0])
         else:

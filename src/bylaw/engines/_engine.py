@@ -170,10 +170,7 @@ class Database(Engine):
 
     @contextmanager
     def hold_rows(self) -> Iterator[None]:
-        """Return a context in which all statements see the same rows.
-
-        Raise an `EvidenceError` at its end if the rows were changed.
-        """
+        """Return a context in which all statements see the same rows; raise an error if they changed."""
         begun = self.begin()
         try:
             before = self.sum_up()

@@ -343,10 +343,7 @@ class BoundRows:
         return replace(self, observed=form, seen_layout=layout)
 
     def total(self, *passes: Pass) -> list[Any]:
-        """Run passes over all rows, and return the sums of each.
-
-        Sums of plain functions are cached, as they depend only on the rows.
-        """
+        """Run passes over all rows, and return the sums of each; sums that do not change are cached."""
         if all(isinstance(one, FunctionType) and one in self.known for one in passes):
             return [self.known[one] for one in passes]
         reader = self.rows.reader

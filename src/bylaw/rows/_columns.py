@@ -210,10 +210,7 @@ class Columns:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Columns:
-        """Return the columns that `to_dict` wrote to a policy file.
-
-        Raise an `EvidenceError` if they are invalid.
-        """
+        """Return the columns that `to_dict` wrote; raise an `EvidenceError` if they are invalid."""
         try:
             known = {name: content[name] for name in cls.__dataclass_fields__ if name in content}
             known["groups"] = {
@@ -348,10 +345,7 @@ def find_columns(
 
 
 def order_columns(stated: Any, names: Sequence[str], wanted: Sequence[Value], role: str) -> list[str]:
-    """Return one column name for each value in `wanted`.
-
-    `stated` is a pattern with a star, a dict, or a list in this order.
-    """
+    """Return a column name for each value in `wanted`, from a pattern with a star, a dict, or a list."""
     return _Finder({}, names, Problem("error()")).order(stated, wanted, role)
 
 

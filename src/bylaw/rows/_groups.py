@@ -78,10 +78,7 @@ Group = KnownGroup | GroupProbabilities
 
 
 def find_distinct(vector: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return the sorted distinct values of a vector, and each row's position in them, (n_rows,).
-
-    The vector has integers or booleans.
-    """
+    """Return the sorted distinct integers or booleans of a vector, and each row's position in them."""
     low, high = (int(vector.min()), int(vector.max())) if len(vector) else (0, _NARROW)
     if high - low >= _NARROW or high > np.iinfo(np.int64).max:
         values, places = np.unique(vector, return_inverse=True)
@@ -145,10 +142,7 @@ def factorize(vector: NDArray[Any], what: str) -> KnownGroup:
 
 
 def factorize_arrow(column: Any, what: str) -> KnownGroup | None:
-    """Return an Arrow column of text as a group; None for any other column.
-
-    This is faster than `factorize`.
-    """
+    """Return an Arrow column of text as a group; None for any other column."""
     type_name = str(getattr(column, "type", ""))
     if type_name not in _ARROW_TEXTS and not type_name.startswith(_ARROW_DICTIONARIES):
         return None
