@@ -301,7 +301,7 @@ class TableFile:
                     yield file.parse_values(batch)
 
     def read(self, columns: Sequence[str] | None = None, most_bytes: float = math.inf) -> Any:
-        """Return all rows of the given columns as an Arrow table; raise a `MemoryError` if it is too large."""
+        """Return all rows of some columns as an Arrow table, or raise a `MemoryError` if it is too large."""
         tables, n_bytes = [], 0
         for file in self.split(columns):
             with file._open(columns) as (schema, batches):
