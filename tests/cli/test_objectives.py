@@ -74,7 +74,7 @@ def test_decisions_without_chance(folder, bylaw):
     fit = ["fit", "scores.parquet", "--rules", "rules.toml", "-o", "p.json", "--report", "r.html"]
     answer = bylaw(*fit, "--deterministic")
     assert answer.code == 0, answer.err
-    assert "decisions without chance: they cost" in answer.out
+    assert "deterministic decisions: they cost" in answer.out
     saved = Policy.load("p.json")
     assert saved.deterministic
     assert "Decisions are deterministic" in (folder / "r.html").read_text()

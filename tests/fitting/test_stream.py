@@ -335,7 +335,7 @@ def test_batches_that_differ_are_refused():
             "frequencies of conditions that its rules do not have",
         ),
         (["measured", 0, "excesses"], [1.0], "numbers"),
-        (["walk", "stage"], 99, "a plan and a place in it"),
+        (["walk", "stage"], 99, "a plan of stages, and a stage and a step within this plan"),
         (["walk", "point"], [1.0], "numbers"),
         (["couplings", "indices", 0], 10**6, "sparse matrix"),
         (["couplings", "indptr", 1], 10**6, "sparse matrix"),
