@@ -273,7 +273,7 @@ def test_arrow_record_batches_are_a_stream():
     ).all()
     with pytest.raises(EvidenceError, match="no column 'gender'"):
         Columns(["p0", "p1", "p2"], groups={"sex": "gender"}).evidence(table)
-    with pytest.raises(EvidenceError, match="in memory, not list"):
+    with pytest.raises(EvidenceError, match="in memory, got list"):
         columns.evidence([1, 2])
 
 

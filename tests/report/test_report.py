@@ -330,7 +330,7 @@ def test_guessed_groups_are_as_observed_where_they_were_seen():
     for name, _, _, after in shown["Decided “highest”"][1:]:
         rate = selected("highest").given(gender=name.split()[0])
         assert after == format_percent(policy.expected(rate, evidence))
-    assert "The true gender of these cases is not known here" in alone.html
+    assert "The true gender of these cases is not known" in alone.html
 
 
 def test_bars_of_an_audit_are_the_audits():

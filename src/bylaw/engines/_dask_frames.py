@@ -22,7 +22,7 @@ _REMEDY = "persist the frame first, or write it to Parquet and scan that"
 
 
 def open_source(source: Any, columns: Columns, table: str | None) -> Engine:
-    """Return the engine of a Dask DataFrame with pandas partitions."""
+    """Return the engine that reads a Dask DataFrame with pandas partitions."""
     if not isinstance(getattr(source, "_meta", None), pandas.DataFrame):
         raise OptionError(
             f"a Dask source must be a DataFrame with pandas partitions, got {type(source).__name__}"
@@ -34,7 +34,7 @@ def open_source(source: Any, columns: Columns, table: str | None) -> Engine:
 class DaskFrame(Engine):
     """The partitions of a Dask DataFrame.
 
-    They are computed anew in each walk over the rows, unless the caller keeps them in memory (`persist`).
+    They are computed anew in each pass over the rows, unless the caller keeps them in memory (`persist`).
     """
 
     frame: Any

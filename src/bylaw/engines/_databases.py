@@ -54,16 +54,13 @@ class DatabaseScan(Scan):
 
     @contextmanager
     def count_pass(self, n_rows: int | None = None) -> Iterator[None]:
-        """Return a context whose statement counts as a pass over all rows."""
+        """Return a context; the statement in it is counted as a pass over all rows."""
         self.starts.append(time.monotonic())
         yield
         self.report(n_rows or 0, n_rows)
 
     def survey(self, problem: Problem) -> SurveyedTable:  # type: ignore[override]
-        """Return the rows with the values of groups and the frequencies that a problem needs.
-
-        This takes one pass, which also checks the rows.
-        """
+        """Check all rows in one pass, and return them with the frequencies that a problem needs."""
         columns = self.columns.restrict(problem.attributes, problem.references, problem.arrays)
         if columns.label or columns.true_groups:
             raise OptionError(
@@ -189,7 +186,7 @@ def survey_table(database: Database, columns: Columns, problem: Problem) -> tupl
 
 
 def _list_checks(features: Features, described: Evidence, weight: Vector) -> Iterator[tuple[Vector, str]]:
-    """Yield vectors that are one on invalid rows and zero on others, each with the text of an error."""
+    """Yield vectors that are one on invalid rows and zero on others, each with an error message."""
     columns = features.columns
     for kind, cells, condition in features.check_row():
         names = [repr(get_column(columns, *cell)) for cell in cells]
@@ -223,7 +220,7 @@ def _list_checks(features: Features, described: Evidence, weight: Vector) -> Ite
 def _list_distances(
     columns: Columns, described: Evidence, places: Mapping[Key, int], chances: Vector
 ) -> Iterator[tuple[Vector, str]]:
-    """Yield distances between joint probabilities and the separate ones, each with the text of an error.
+    """Yield distances between joint probabilities and the separate ones, each with an error message.
 
     The error is raised if the mean distance is large.
     """

@@ -19,7 +19,7 @@ _TRANSACTION = "SELECT txid_current()"  # the number of the transaction
 
 
 def open_source(source: Any, columns: Columns, table: str | None) -> DuckTable:
-    """Return the engine of a DuckDB relation, or of a connection and a table.
+    """Return the engine that reads a DuckDB relation, or a table by a connection.
 
     The table may be a view, or a call such as read_parquet('...').
     """
@@ -82,7 +82,7 @@ class DuckTable(Database):
         )
 
     def check(self) -> None:
-        """Raise an `EvidenceError` if the checksum of the rows has changed since the first walk."""
+        """Raise an `EvidenceError` if the checksum of the rows has changed since the first pass."""
         if self.states:
             self.check_same(self.states[0])
         else:

@@ -115,7 +115,7 @@ class Engine(ABC):
         return self, {}, sample
 
     def map(self, rows: RowMap) -> Any:
-        """Return a lazy frame of the same library with the columns that `rows` computes."""
+        """Return a lazy frame of the same library with the new columns that a `RowMap` computes."""
         raise OptionError(
             "rows from this source cannot be returned as a lazy frame; decide them batch by batch, "
             "policy.decide(columns.evidence(batch), ids=...), or file by file, "
@@ -170,10 +170,7 @@ class Database(Engine):
 
     @contextmanager
     def hold_rows(self) -> Iterator[None]:
-        """Return a context in which all statements see the same rows.
-
-        Raise an `EvidenceError` at its end if the rows were changed.
-        """
+        """Return a context in which all statements see the same rows; raise an error if they changed."""
         begun = self.begin()
         try:
             before = self.sum_up()

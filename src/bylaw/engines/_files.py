@@ -37,7 +37,7 @@ _LARGE = 2**28  # bytes, for which reading takes longer than starting processes
 
 
 def open_source(source: Any, columns: Columns, table: str | None) -> Engine:
-    """Return the engine of a path, a folder, a pattern with stars, or a pyarrow dataset."""
+    """Return the engine that reads a path, a folder, a pattern with stars, or a pyarrow dataset."""
     if isinstance(source, pyarrow.dataset.Dataset):
         paths = [Path(path) for path in getattr(source, "files", ())]
         if not paths:

@@ -23,7 +23,7 @@ _REMEDY = "write the rows to Parquet and scan that"
 
 
 def open_source(source: Any, columns: Columns, table: str | None) -> Engine:
-    """Return the engine of a Polars LazyFrame."""
+    """Return the engine that reads a Polars LazyFrame."""
     if not isinstance(source, polars.LazyFrame):
         raise OptionError(
             f"a Polars source must be a LazyFrame, got {type(source).__name__}; pass rows in memory as "

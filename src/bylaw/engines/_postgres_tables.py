@@ -26,7 +26,7 @@ _TOO_MANY = (psycopg.errors.TooManyColumns, psycopg.errors.StatementTooComplex)
 
 
 def open_source(source: Any, columns: Columns, table: str | None) -> PostgresTable:
-    """Return the engine of a connection and the name of a table or view."""
+    """Return the engine that reads a table or view by a psycopg connection."""
     if not isinstance(source, psycopg.Connection):
         raise OptionError(f"a PostgreSQL source must be a psycopg.Connection, got {type(source).__name__}")
     found = PostgresTable(source, str(table), PostgresTable.write_table(table), columns)
@@ -75,7 +75,7 @@ class PostgresTable(Database):
     def sum_up(self) -> Any:
         """Return a checksum of the rows, or None if all statements see the same rows anyway.
 
-        They do not in a transaction of the caller with the isolation level READ COMMITTED.
+        Rows may change between statements in a transaction of the caller that is READ COMMITTED.
         """
         if self.ask("SELECT current_setting('transaction_isolation')") != [("read committed",)]:
             return None

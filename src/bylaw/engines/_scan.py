@@ -138,7 +138,7 @@ class Scan:
         return len(self.starts)
 
     def hold_rows(self) -> AbstractContextManager[None]:
-        """Return a context in which all passes see the same rows, or raise an error."""
+        """Return a context in which all passes see the same rows, or one of them raises an error."""
         return contextlib.nullcontext()  # each pass checks that the rows did not change
 
     def walk(self, task: Task, columns: Sequence[str], count: Callable[[Any], int]) -> Iterator[Any]:
@@ -318,7 +318,7 @@ class SurveyedRows:
 
 @dataclass(frozen=True)
 class BoundRows:
-    """All rows together with the features of a compiled problem; an implementation of `RowSource`."""
+    """All rows together with a compiled problem, for passes over its features; implements `RowSource`."""
 
     rows: SurveyedRows
     form: LinearForm
@@ -343,7 +343,7 @@ class BoundRows:
         return replace(self, observed=form, seen_layout=layout)
 
     def total(self, *passes: Pass) -> list[Any]:
-        """Return the sums of passes; sums of plain functions are cached, as they depend only on the rows."""
+        """Run passes over all rows, and return the sums of each; sums that do not change are cached."""
         if all(isinstance(one, FunctionType) and one in self.known for one in passes):
             return [self.known[one] for one in passes]
         reader = self.rows.reader

@@ -28,7 +28,7 @@ _REMEDY = (
 
 
 def open_source(source: Any, columns: Columns, table: str | None) -> Engine:
-    """Return the engine of a Spark DataFrame in a classic session; raise an error for Spark Connect."""
+    """Return the engine that reads a Spark DataFrame; raise an error for one of Spark Connect."""
     if not isinstance(source, DataFrame):
         connected = ".connect." in type(source).__module__
         raise OptionError(

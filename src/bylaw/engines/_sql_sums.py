@@ -80,12 +80,12 @@ class Sheet:
         return vector
 
     def choose(self, by_cell: list[Vector]) -> Vector:
-        """Return the vector of each row's cell, from one vector per cell."""
+        """Return, for each row, the vector in `by_cell` that belongs to its cell."""
         choices = [(apply("=", self.cell, constant(c)), part) for c, part in enumerate(by_cell[:-1])]
         return case(*choices, otherwise=by_cell[-1])
 
     def compute_scores(self, matrix: Floats) -> Vector:
-        """Return each row's scores of the actions, features' matrix, for a matrix (F, A)."""
+        """Return each row's scores of the actions: its features times a matrix (F, A)."""
         return self.choose([linear(self.columns, part) for part in self.layout.spread_matrix(matrix)])
 
     def spread(self, places: Support, distribution: Vector) -> Vector:
@@ -156,8 +156,8 @@ def _(wanted: TallyPass, sheet: Sheet) -> Plan:
 def _plan_curvature(support: Support, chances: Vector, sheet: Sheet, *, exclusive: bool) -> Plan:
     """Return a plan for the sums of phi_k phi_l (1{a = b} pi_a - pi_a pi_b), (C, q, q).
 
-    For decisions that are sets, they are sums of phi_k phi_l 1{a = b} pi_a (1 - pi_a).
-    """
+    The q pairs (k, a) of a feature phi_k and an action with probability pi_a are those in `support`. For
+    decisions that are sets, they are sums of phi_k phi_l 1{a = b} pi_a (1 - pi_a)."""
     columns, actions = support.features, support.actions
     low, high = np.tril_indices(len(actions))
     same = actions[low] == actions[high]
@@ -185,9 +185,9 @@ def _plan_curvature(support: Support, chances: Vector, sheet: Sheet, *, exclusiv
 def _multiply_pairs(
     sheet: Sheet, support: Support, chances: Vector, one: NDArray[np.intp], other: NDArray[np.intp]
 ) -> tuple[Vector, NDArray[np.intp]]:
-    """Return the distinct products (phi_k pi_a)(phi_l pi_b), and the position of each pair's product in them.
+    """Return the distinct products (phi_k pi_a)(phi_l pi_b), and the position of each one among them.
 
-    Pairs that differ only in the order of k and l, or of a and b, share a product.
+    phi are features and pi probabilities of actions. Swapping k and l, or a and b, does not change a product.
     """
     keys = [np.sort([found[one], found[other]], axis=0) for found in (support.features, support.actions)]
     _, first, places = np.unique(np.vstack(keys), axis=1, return_index=True, return_inverse=True)
@@ -236,10 +236,10 @@ def _(wanted: NormPass, sheet: Sheet) -> Plan:
 
 
 def _compute_squares(form: LinearForm, sheet: Sheet) -> Vector:
-    """Return |B phi|^2 - 2 b'B phi of each action.
+    """Return |B phi|^2 - 2 b'B phi of each action, where phi are features.
 
-    For decisions that are sets, return |B phi|^2, since their bounds are added separately.
-    """
+    B are the coefficients of rules and b their bounds. For decisions that are sets, return |B phi|^2, since
+    their bounds are added separately."""
     n_cells, n_columns, n_actions = sheet.shape
     by_place, embedding = form.couplings.tocsc(), sheet.layout.embedding.tocsc()
     by_cell = []
@@ -324,7 +324,7 @@ def select_columns(
 
 @dataclass(frozen=True, eq=False)
 class SummedRows:
-    """Rows of a database table, or of a sample in a temporary table; an implementation of `UnseenRows`."""
+    """Rows of a database table, or of a sample in a temporary table, which implement `UnseenRows`."""
 
     database: Database
     select: str  # a statement that returns each row's cell, weight and columns
@@ -349,7 +349,7 @@ class SummedRows:
         raise OptionError(f"rules on observed columns cannot be computed in a database; {PULL}")
 
     def total(self, *passes: Pass) -> list[Any]:
-        """Return the sums of passes; the last tally is cached, since its rates are needed once more."""
+        """Run passes over all rows, and return the result of each; the last `Tally` is cached."""
         wanted: Pass | None = passes[0] if len(passes) == 1 else None
         if not isinstance(wanted, TallyPass):
             return self._ask(passes)

@@ -240,7 +240,7 @@ class Stream:
         )
 
     def _values_of(self, name: str, group: Any) -> Any:
-        """Return a known group with only the values in the warm-up and in the frequencies."""
+        """Return a known group without values that occur neither in the warm-up nor in `frequencies`."""
         if not isinstance(group, KnownGroup):
             return group
         named = {value for event in self.frequencies for other, value in event if other == name}

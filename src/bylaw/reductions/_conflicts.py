@@ -387,7 +387,7 @@ def diagnose_solution(
 
 
 def _merge_rows(correction: Correction) -> Dual:
-    """Return the dual of the observed rules, with which a conflict of these rules can be proved.
+    """Return the dual of the observed rules, which can prove that these rules conflict.
 
     Rows with equal features always get the same decision, so they are merged into one row with the mean of
     their observed features."""
@@ -409,7 +409,7 @@ def _merge_rows(correction: Correction) -> Dual:
 
 
 def _merge_slopes(correction: Correction) -> LevelSlopes:
-    """Return the slopes of the rules on merged rows with respect to the levels of ratios."""
+    """Return how much the rules on merged rows change per unit of the levels of their ratios."""
     exact, form, seen = (
         correction.facts.exact & correction.facts.affected,
         correction.dual.form,

@@ -127,7 +127,7 @@ class Hardening:
 
     @cached_property
     def resolution(self) -> Floats:
-        """The largest change of each rule by the decision of one row, (M,), in units of the dual."""
+        """How much the decision of one row can change the rate of each rule, (M,), in units of the dual."""
         return measure_resolution(self.dual)
 
     def _evaluate(self, multipliers: Floats) -> RulesAt:
@@ -259,7 +259,7 @@ class PriceSearch:
 
 
 def measure_resolution(dual: Dual) -> Floats:
-    """Return the largest change of each rule by the decision of one row, (M,), in units of the dual."""
+    """Return how much the decision of one row can change the rate of each rule, (M,), in dual units."""
     largest = np.max([np.abs(block.features).max(axis=1) for block in dual.blocks], axis=0)  # (F,)
     moved = abs(dual.form.couplings).multiply(np.repeat(largest, dual.form.base.shape[1]))
     return moved.max(axis=1).toarray().ravel() / dual.n_rows

@@ -205,7 +205,7 @@ class _LevelSearch:
 
     @cached_property
     def keys(self) -> list[_Level]:
-        """The keys of the levels to be found."""
+        """The levels to be found, by label or by label and comparison."""
         found = [
             self._find_key(place, p, y)
             for place, family in self.families.items()

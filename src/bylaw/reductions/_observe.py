@@ -230,7 +230,7 @@ class RuleFacts:
 
     @cached_property
     def coverage(self) -> Coverage | None:
-        """The limits on omissions if all rules are about prediction sets of one label each, else None."""
+        """The limits on omitted labels if each rule bounds those of one label, else None."""
         form = self.dual.form
         if find_separate_rules(form) is None:
             return None
@@ -374,11 +374,11 @@ class Correction:
 
     @cached_property
     def stated(self) -> ShiftedRules:
-        """The search for multipliers that satisfy the rules without margins."""
+        """The search for multipliers with which observed rates satisfy the rules without margins."""
         return self.pose(self.make_target(0.0, 0.0))
 
     def pose(self, target: RuleTarget, callback: Callback | None = None) -> ShiftedRules:
-        """Return the search for multipliers whose rates satisfy a target."""
+        """Return the search for multipliers with which the rates satisfy a target."""
         units, ratios = np.maximum(self.facts.errors.observed, 1 / self.facts.counts), self.facts.ratios
         tolerance = np.full(self.dual.n_rules, self.tol)
         if ratios is not None:  # a ratio exceeds its level by the excess of N over D divided by D
@@ -434,7 +434,7 @@ class Correction:
         return replace(found, solution=replace(found.solution, status=status, gradient_mapping=norm))
 
     def describe(self, solution: Solution) -> CorrectedSolution:
-        """Return a solution that needs no correction, with its observed rates."""
+        """Return a solution that needs no correction as a `CorrectedSolution` with its observed rates."""
         rates = self.rates.measure(self.dual, self.dual.tally(solution.multipliers))
         return CorrectedSolution(self.dual, solution, rates, self.make_target(0.0, 0.0))
 
@@ -506,7 +506,7 @@ def _draw_shrinkage(gaps: Floats, covariance: Floats) -> Floats:
     with 1
     - B times the mean and the covariance that they have without a prior."""
     values, vectors = np.linalg.eigh(covariance)
-    # A rule and its opposite vary alike: what is left of their difference is rounding.
+    # The rates of a rule and its opposite vary together, so their sum only has rounding errors.
     kept = values > math.sqrt(np.finfo(float).eps) * values[-1]
     half = max(float(((vectors.T @ gaps)[kept] ** 2 / values[kept]).sum()) / 2, 1e-9)
     shape = kept.sum() / 2 + 1

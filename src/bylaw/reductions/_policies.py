@@ -198,13 +198,14 @@ def make_guarantee(dual: Dual, solution: Solution, norms: tuple[float, float] | 
 
 
 # Shadow prices. At a bound of zero, opposite rules hold with equality and their multipliers cancel, as do
-# those of all groups against the overall rate: many multipliers lambda >= 0 decide alike, and with b = 0 they
-# have the same value of the dual. Loosening all of these bounds by t saves t times the least sum of prices
-# among them, because the least cost is convex in the bounds. A small linear program finds these prices.
+# those of all groups against the overall rate: many multipliers lambda >= 0 give the same decisions, and with
+# b = 0 they have the same value of the dual. Loosening all of these bounds by t saves t times the least sum
+# of prices among them, because the least cost is convex in the bounds. A small linear program finds these
+# prices.
 #
-# Multipliers decide alike if they differ by something that is the same for all actions of a row. Features
-# depend on each other: the probabilities of all values of an attribute add up to that of the event alone.
-# So the last value of each attribute is written as the remainder.
+# Multipliers give the same decisions if they differ by something that is the same for all actions of a row.
+# Features depend on each other: the probabilities of all values of an attribute add up to that of the event
+# alone. So the last value of each attribute is written as the remainder.
 
 
 def compute_prices(form: LinearForm, multipliers: Floats) -> Floats:

@@ -96,9 +96,8 @@ def name_action(space: ActionSpace, position: int) -> str:
 def describe_cost(rows: ReportRows, measured: str) -> str:
     """Describe the objective and the mistakes in sentences.
 
-    The sentences compare the user's model, the policy without rules, and the policy. `measured` tells how
-    mistakes were measured, such as "as observed".
-    """
+    The sentences compare the user's model, the policy without rules, and the policy. `measured` is how
+    mistakes were measured, such as "as observed"."""
     policy, words, mistakes = rows.policy, rows.words, ""
     if words.mean_size is not None:
         costs, mean = rows.compare(miscoverage()), round_number(rows.measure(words.mean_size))

@@ -121,7 +121,7 @@ class ReportRows:
 
     @property
     def words(self) -> ActionWords:
-        """The wording for the policy's action space."""
+        """The wording that depends on the policy's kind of decisions."""
         return get_words(self.policy.action_space)
 
     @property
@@ -151,7 +151,7 @@ class ReportRows:
         return rate.constant + sum(c * known[atom] for atom, c in rate.terms)
 
     def compare(self, rate: Objective) -> Costs:
-        """Return a rate of the user's model, of the policy without rules, and of the policy."""
+        """Return the values of a rate with the user's model, without rules, and with the policy."""
         if rate not in self._compared:
             self._compared[rate] = compare_costs(
                 self.policy,
@@ -164,7 +164,7 @@ class ReportRows:
         return self._compared[rate]
 
     def compare_mistakes(self, cell: Cell) -> Costs | None:
-        """Return the rates of wrong decisions in a group, of the same three as `compare`.
+        """Return a group's error rates with the user's model, without rules, and with the policy.
 
         Return None without labels, or if the group is predicted without a joint model of group and label.
         """
@@ -401,7 +401,7 @@ class ReportContext:
 
     @property
     def words(self) -> ActionWords:
-        """The wording for the policy's action space."""
+        """The wording that depends on the policy's kind of decisions."""
         return self.judged.words
 
     @property
@@ -433,7 +433,7 @@ class ReportContext:
         return f"as observed{self._count_observed(LABEL)}"
 
     def _count_observed(self, name: str) -> str:
-        """Return text for the number of cases on which a column was observed; empty if on all."""
+        """Return text such as " on 300 of 500 cases" if only these have the column; else an empty text."""
         rows = self.judged.seen.seen.get(name)
         if rows is None:
             return ""
@@ -455,7 +455,7 @@ class ReportContext:
             groups = f", with {names}"
         elif unseen := sorted(seen.unseen & named):
             names = join_words(unseen)
-            groups = f", but with {names} as predicted: the true {names} of these cases is not known here"
+            groups = f", but with {names} as predicted: the true {names} of these cases is not known"
         return f"{self.measurement}{groups}{predicted}"
 
     @property

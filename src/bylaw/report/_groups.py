@@ -113,7 +113,7 @@ def _list_remarks(partition: Partition, context: ReportContext, shown: int) -> l
         remarks.append(f"Not drawn: {pluralize(partition.left_out, 'smaller group')}.{reason}")
     if partition.is_predicted:
         remarks.append(
-            f"The true {partition.name} of these cases is not known here: the rates use its probabilities. "
+            f"The true {partition.name} of these cases is not known: the rates use its probabilities. "
             "If it is given (groups=, or a column of true groups), the rates are observed."
         )
     return [tag("p", " ".join(remarks), class_="note")] if remarks else []

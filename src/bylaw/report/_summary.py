@@ -75,7 +75,8 @@ def _define_references(context: ReportContext) -> str:
     if not policy.problem.minimize.is_linear and space.classes:
         decided = "the most likely label"
     before = ", before they were calibrated" if policy.calibration else ""
-    text = f"“Your model” takes {decided}, by its own scores{before}. Changed decisions differ from it."
+    text = f"“Your model” takes {decided}, by its own scores{before}. “Changed” means: different from "
+    "this decision."
     if not policy.problem.rules:
         return text
     same = "calibration and decisions" if policy.calibration else "scores and decisions"
@@ -109,7 +110,7 @@ def _tabulate_groups(context: ReportContext) -> Html | None:
 
 def _write_offer(context: ReportContext) -> str:
     def count(actions: Sequence[Value], word: str) -> str:
-        """Return such as "2 labels (“no” or “yes”)"."""
+        """Format actions as in "2 labels (“no” or “yes”)"."""
         named = f" ({join_words([quote(action) for action in actions], 'or')})" if actions else ""
         return pluralize(len(actions), word) + (named if len(actions) <= _MOST_NAMED else "")
 

@@ -88,10 +88,7 @@ def as_numbers(values: Any, what: str) -> NDArray[np.float64]:
 
 
 def as_matrix(values: Any, what: str) -> tuple[NDArray[np.float64], list[str] | None]:
-    """Return columns as floats, (n_rows, n_columns), and their names.
-
-    The names are None if the columns have none.
-    """
+    """Return columns as floats, (n_rows, n_columns), and their names; None if they have no names."""
     if isinstance(values, Mapping):
         columns = [as_numbers(column, f"{what}[{name!r}]") for name, column in values.items()]
         lengths = {len(column) for column in columns}
@@ -227,10 +224,7 @@ def check_alignment(columns: Mapping[str, Any], known: RowIndex | None = None) -
 
 
 def make_frame(columns: Mapping[str, Any], like: Any = None) -> Any:
-    """Return a frame of these columns, from the library of the frame or series `like`.
-
-    Without it, use the first of pandas, polars and pyarrow that is installed.
-    """
+    """Return a frame of the library of `like`, or else of the first installed of pandas, polars, pyarrow."""
     native = nw.from_native(like, allow_series=True, pass_through=True)
     if isinstance(native, nw.DataFrame | nw.Series):
         return nw.from_dict(dict(columns), backend=native.implementation).to_native()

@@ -52,7 +52,7 @@ def write_behind(write: Callable[[T], None]) -> Iterator[Callable[[T], None]]:
 
 @contextlib.contextmanager
 def _start_thread(name: str) -> Iterator[ThreadPoolExecutor]:
-    """Return a context with a thread, which ends with it, so that its files can be closed afterwards."""
+    """Return a context with a thread that ends with it, so that files can be closed afterwards."""
     thread = ThreadPoolExecutor(1, thread_name_prefix=name)
     try:
         yield thread

@@ -110,7 +110,7 @@ class Columns:
 
     @property
     def complement(self) -> int | None:
-        """The position of the class without a column of its own, for one column of scores; otherwise None."""
+        """For one column of scores of two classes, the position of the other class; otherwise None."""
         if len(self.probabilities) != 1 or self.classes is None or len(self.classes) != 2:
             return None
         if self.positive is None:
@@ -210,10 +210,7 @@ class Columns:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Columns:
-        """Return the columns that `to_dict` wrote to a policy file.
-
-        Raise an `EvidenceError` if they are invalid.
-        """
+        """Return the columns that `to_dict` wrote; raise an `EvidenceError` if they are invalid."""
         try:
             known = {name: content[name] for name in cls.__dataclass_fields__ if name in content}
             known["groups"] = {
@@ -348,10 +345,7 @@ def find_columns(
 
 
 def order_columns(stated: Any, names: Sequence[str], wanted: Sequence[Value], role: str) -> list[str]:
-    """Return one column name for each value in `wanted`.
-
-    `stated` is a pattern with a star, a dict, or a list in this order.
-    """
+    """Return a column name for each value in `wanted`, from a pattern with a star, a dict, or a list."""
     return _Finder({}, names, Problem("error()")).order(stated, wanted, role)
 
 
@@ -502,9 +496,9 @@ class _Finder:
         return found
 
     def guess(self, name: str, reason: str, remedy: Remedy) -> bool:
-        """Return whether the table has a column `name`.
+        """Return True if the table has a column `name`, and False if it has columns `name`_*.
 
-        Raise an `EvidenceError` if it has no columns that begin with `name`, either.
+        Raise an `EvidenceError` if it has neither.
         """
         if name not in self.names and len(self.match(f"{name}_*")) < 2:
             raise EvidenceError(
@@ -529,9 +523,9 @@ class _Finder:
     def find_joint(
         self, name: str, stated: Any, groups: Mapping[str, Any], classes: Sequence[Value]
     ) -> list[list[str]]:
-        """Return the columns of joint probabilities, a list with one column per class for each value.
+        """Return the columns of joint probabilities: for each value, a list with one column per class.
 
-        They are given as such lists, or as a pattern with two stars, for the value and the class.
+        `stated` has such lists, or is a pattern with two stars, for the value and the class.
         """
         if name not in groups or isinstance(groups[name], str):
             raise EvidenceError(f"joint.{name} requires group_probabilities.{name}")

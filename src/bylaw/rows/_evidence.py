@@ -202,7 +202,6 @@ class RowData:
 
     @cached_property
     def _decision_positions(self) -> dict[Value, int]:
-        """The column of each decision of earlier models: classes, then options."""
         return {action: place for place, action in enumerate((*self.classes, *self.options))}
 
     def frequency(self, event: Conditions) -> float:
@@ -232,7 +231,7 @@ class RowData:
     def column(self, source: Source, rows: Part = slice(None)) -> Floats:
         """Return a column that is not a probability of the model, (n_rows,).
 
-        It is the cost of one action, or the probability that an earlier model takes one decision.
+        It is the cost of one action, or the probability that an earlier model takes a decision.
         """
         if isinstance(source, CostColumn):
             return self.costs[source.name][rows, source.item]
@@ -279,10 +278,10 @@ class Evidence(RowData):
     classes : list, optional
         the labels in the order of the columns; by default the frame's columns, or range(n_classes).
     groups : dict or frame, optional
-        by attribute, either one value per row, (n_rows,), if it is known, or a frame or dict with one
-        column of P(value | x) per value if it is unknown. A frame serves as a dict of known attributes.
-        For rules on several unknown attributes together, use a tuple of names with a dict of
-        columns for tuples of values: {("sex", "race"): {("F", "black"): ..., ...}}.
+        by attribute, either one value per row, (n_rows,), if it is known, or a frame or dict with one column
+        of P(value | x) per value if it is unknown. A frame serves as a dict of known attributes. For rules on
+        several unknown attributes together, use a tuple of names with a dict of columns for tuples of values:
+        {("sex", "race"): {("F", "black"): ..., ...}}.
     joint : dict, optional
         by unknown attribute, P(value, label | x), an array of shape (n_rows, n_values, n_classes).
     references : dict or frame, optional
@@ -536,10 +535,7 @@ def _read_probabilities(
     costs: Mapping[str, Any] | None,
     normalize: bool,
 ) -> tuple[tuple[Value, ...], Floats]:
-    """Return the classes and their probabilities, (n_rows, n_classes).
-
-    Without classes, if there are only options, both are empty.
-    """
+    """Return the classes and their probabilities, (n_rows, n_classes); both empty for options only."""
     if probabilities is not None:
         matrix, names = as_matrix(probabilities, "probabilities")
         labels, matrix = check_classes(classes, names, matrix)
@@ -604,10 +600,7 @@ def _add_margins(groups: dict[Any, Group]) -> dict[Any, Group]:
 
 @dataclass(frozen=True)
 class _Checker:
-    """A validator of columns, with one method per column.
-
-    It compares them with the classes and the number of rows.
-    """
+    """A validator of columns against the classes and the number of rows, with one method per column."""
 
     rows: RowData
     normalize: bool
@@ -816,10 +809,7 @@ def check_propensity_weights(weights: Floats, masks: Mapping[str, Mask]) -> Floa
 
 
 def _find_gaps(cost: Floats, taken: Floats | None) -> Mask:
-    """Return a mask of the rows, (n_rows,), whose cost of a taken action is missing.
-
-    Without `taken`, this is a missing cost of any action.
-    """
+    """Return a mask of rows, (n_rows,), whose cost is missing for a taken action, or else for any action."""
     gaps = np.isnan(cost)
     if taken is not None and taken.shape == cost.shape:
         gaps = gaps & (taken > 0)
@@ -827,15 +817,12 @@ def _find_gaps(cost: Floats, taken: Floats | None) -> Mask:
 
 
 def name_cost(name: str) -> str:
-    """Return the key of the observed cost `custom(name)` among the names of observed columns."""
+    """Return the name of the observed cost `custom(name)` among the names of labels and groups."""
     return f"custom({name!r})"
 
 
 def count_effective(weights: Floats, chance: Floats | float = 1.0) -> float:
-    """Return the effective sample size (Kish) of rows with weights w and probabilities p.
-
-    This is (sum of w p)^2 / sum of w^2 p.
-    """
+    """Return the effective sample size (Kish), (sum w p)^2 / sum w^2 p, for probabilities p of rows."""
     mass, squares = (weights * chance).sum(), (weights**2 * chance).sum()
     return float(mass**2 / squares) if squares else 0.0
 
@@ -858,10 +845,7 @@ def check_sizes(weights: Floats, what: str) -> Floats:
 def encode_values(
     vector: NDArray[Any], positions: Mapping[Any, int], what: str, otherwise: str = ""
 ) -> NDArray[np.int64]:
-    """Return each row's position by its value, (n_rows,).
-
-    Raise an `EvidenceError` if a value is not in `positions`.
-    """
+    """Return each row's position by its value, (n_rows,); raise an error if a value has no position."""
     labels, places = find_distinct(vector) if vector.dtype.kind in "iub" else (vector, None)
     codes = np.array([positions.get(label, _NOWHERE) for label in labels.tolist()], dtype=np.int64)
     codes = codes if places is None else codes.take(places)
@@ -908,10 +892,7 @@ def as_evidence(evidence: Any) -> Evidence:
 
 
 def check_cost(matrix: Floats, name: str, n_rows: int) -> Floats:
-    """Return a matrix of costs, (n_rows, n_actions).
-
-    Raise an `EvidenceError` unless it is finite and has this shape.
-    """
+    """Return a matrix of finite costs, (n_rows, n_actions); raise an `EvidenceError` for any other."""
     if matrix.ndim != 2 or len(matrix) != n_rows:
         raise EvidenceError(
             f"costs[{name!r}] must have shape (rows, actions) with {n_rows} rows, got {matrix.shape}"
@@ -924,10 +905,7 @@ def check_cost(matrix: Floats, name: str, n_rows: int) -> Floats:
 def check_classes(
     classes: Sequence[Any] | None, names: list[str] | None, matrix: Floats
 ) -> tuple[tuple[Value, ...], Floats]:
-    """Return the classes, and the columns of `matrix` in the order of the classes.
-
-    Raise an `EvidenceError` if they do not match.
-    """
+    """Return the classes, and the columns in their order; raise an `EvidenceError` if they do not match."""
     if matrix.ndim != 2:
         hint = (
             "; for scores p of a positive class pass np.column_stack([1 - p, p])" if matrix.ndim == 1 else ""

@@ -78,10 +78,7 @@ Group = KnownGroup | GroupProbabilities
 
 
 def find_distinct(vector: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return the sorted distinct values of a vector, and each row's position in them, (n_rows,).
-
-    The vector has integers or booleans.
-    """
+    """Return the sorted distinct integers or booleans of a vector, and each row's position in them."""
     low, high = (int(vector.min()), int(vector.max())) if len(vector) else (0, _NARROW)
     if high - low >= _NARROW or high > np.iinfo(np.int64).max:
         values, places = np.unique(vector, return_inverse=True)
@@ -97,9 +94,9 @@ def check_group_sizes(values: Sequence[Value], counts: NDArray[Any], what: str) 
     """Raise an `EvidenceError` if a column has too many values to compare as groups.
 
     Such a column may be a number or an id that was passed by mistake. The limit depends on the median of
-    `counts`
-    (n_values,), the number of rows of each value: many groups are accepted if they have many rows each, and
-    so are few groups with few rows."""
+    `counts` (n_values,), the number of rows of each value: many groups are accepted if they have many rows
+    each, and so are few groups with few rows.
+    """
     typical = math.floor(np.median(counts)) if len(counts) else 0
     needed = next((rows for many, rows in _LEAST_ROWS if len(values) > many), 0)
     if typical >= needed:
@@ -145,10 +142,7 @@ def factorize(vector: NDArray[Any], what: str) -> KnownGroup:
 
 
 def factorize_arrow(column: Any, what: str) -> KnownGroup | None:
-    """Return an Arrow column of text as a group; None for any other column.
-
-    This is faster than `factorize`.
-    """
+    """Return an Arrow column of text as a group; None for any other column."""
     type_name = str(getattr(column, "type", ""))
     if type_name not in _ARROW_TEXTS and not type_name.startswith(_ARROW_DICTIONARIES):
         return None

@@ -71,7 +71,7 @@ def check_nesting(path: Path) -> None:
 
 
 def read_first(file: io.BufferedIOBase) -> dict[str, Any]:
-    """Return the object on the first line; an empty dict if it is not an object, as Arrow reports later."""
+    """Return the object on the first line; an empty dict if it is invalid, since Arrow raises the error."""
     try:
         found = json.loads(file.readline())
     except (ValueError, RecursionError):

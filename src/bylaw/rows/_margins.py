@@ -111,7 +111,10 @@ class Margins:
         return float(self._find(conditions)[0]) / self.mass
 
     def estimate_size(self, source: Source | None, event: Conditions) -> float:
-        """Estimate E|source P(event | x)|, the mean size of a feature, as if its factors were independent."""
+        """Estimate E|source P(event | x)| as if the source and the event were independent.
+
+        The source is a column of costs or of an earlier model; None stands for 1.
+        """
         return self.frequency(event) * (1.0 if source is None else self.sizes[source])
 
     def count_effective(self, conditions: Conditions) -> float:

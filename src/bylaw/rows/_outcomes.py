@@ -143,8 +143,8 @@ class ObservedRows(RowData):
     def weigh_cost(self, event: Conditions, source: CostColumn, costs: Floats) -> Floats:
         """Return the observed cost of one action on rows in an event, (n_rows,), and 0 on other rows.
 
-        `costs` (n_rows,) are the observed costs, with any number where they are missing. They are prediction-
-        powered, like events."""
+        `costs` (n_rows,) are the observed costs, with any number where they are missing. As for events,
+        predictions fill the gaps without bias."""
         name = name_cost(source.name)
         names = self.find_partly_seen([name, *(name for name, _ in event)])
         if self.partly is None or name not in names:
@@ -247,7 +247,7 @@ def observe(evidence: Evidence, taken: Floats | None = None) -> ObservedRows:
 def _guess_groups(evidence: Evidence, known: Mapping[str, KnownGroup], seen: Mapping[str, Mask]) -> Evidence:
     """Return the evidence with probabilities of groups that were observed on some rows and not predicted.
 
-    The probabilities are the frequencies of their values on the other rows.
+    The probabilities are the frequencies of the values on the rows where the group was observed.
     """
     groups, joint = dict(evidence.groups), dict(evidence.joint)
     for name in [name for name in seen if name in known and name not in evidence.groups]:

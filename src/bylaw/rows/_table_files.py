@@ -91,10 +91,7 @@ def read_with_delimiter(delimiter: str | None) -> Iterator[None]:
 
 
 def find_files(source: str) -> list[Path]:
-    """Return the files of a table, sorted by name; `source` is a file, a folder or a pattern with stars.
-
-    Raise an `EvidenceError` if there are no files, or if their formats differ.
-    """
+    """Return the files of a table, sorted by name; `source` is a file, a folder or a pattern with stars."""
     path = Path(source)
     if path.is_dir():
         found = _list_folder(path)
@@ -159,7 +156,7 @@ def would_read(source: Path, path: Path) -> bool:
         return False
 
     def matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
-        """Return whether a pattern matches a file, or a folder that it is in."""
+        """Return whether a pattern matches a file, or a folder that contains it."""
         if not pattern:
             return True
         if pattern[0] == "**":
@@ -257,7 +254,7 @@ class TableFile:
         return total
 
     def estimate_rows(self) -> int:
-        """Return the number of rows, estimated from the size of the files if they do not record it."""
+        """Return the number of rows; if the files do not record it, estimate it from their size."""
         if (rows := self.rows) is not None:
             return rows
         # A value takes about eight bytes, and compression saves about three quarters.
@@ -304,10 +301,7 @@ class TableFile:
                     yield file.parse_values(batch)
 
     def read(self, columns: Sequence[str] | None = None, most_bytes: float = math.inf) -> Any:
-        """Return all rows of the given columns as an Arrow table.
-
-        Raise a `MemoryError` if they take more than `most_bytes`.
-        """
+        """Return all rows of some columns as an Arrow table, or raise a `MemoryError` if it is too large."""
         tables, n_bytes = [], 0
         for file in self.split(columns):
             with file._open(columns) as (schema, batches):
@@ -325,7 +319,7 @@ class TableFile:
     def parse_values(self, rows: Any) -> Any:
         """Return rows of a CSV file with the texts of labels and groups converted to values.
 
-        In other files, only booleans are converted, which may be text, or have classes that are text.
+        In other files, only booleans are converted, which may be stored as text.
         """
         typed = detect_format(self.files[0]) != "csv"
         for name in set(self.values) & set(rows.schema.names):

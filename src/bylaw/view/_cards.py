@@ -163,7 +163,10 @@ def list_remarks(more: int, remarks: Iterable[str]) -> list[str]:
 def draw_grid(
     corner: str, rows: Sequence[float], columns: Sequence[float], values: Sequence[Sequence[float]]
 ) -> Table:
-    """Return a table of values over two levels: larger values are darker, and crosses mark conflicts."""
+    """Return a table of values over the levels of two rules.
+
+    Larger values have a darker background, and crosses mark levels at which the rules conflict.
+    """
     finite = [value for line in values for value in line if math.isfinite(value)]
     scale = Scale(min(finite), max(finite))
 

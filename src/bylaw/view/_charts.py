@@ -73,7 +73,7 @@ class Scale:
 
 
 def fit_scale(values: Iterable[float], around_zero: bool = False) -> Scale:
-    """Return a scale that is slightly wider than the range of all values."""
+    """Return a scale slightly wider than the range of all values, including zero if `around_zero`."""
     finite = [value for value in values if math.isfinite(value)]
     finite += [0.0] if around_zero or not finite else []
     low, high = min(finite), max(finite)
@@ -151,7 +151,7 @@ class Track(NamedTuple):
 
     @property
     def bounds(self) -> list[float]:
-        """The finite bounds."""
+        """The bounds of the rate that are finite: none, one or two."""
         return [bound for bound in (self.low, self.high) if math.isfinite(bound)]
 
 

@@ -119,7 +119,7 @@ def _find_part_phrase(atom: Atom, other: Atom) -> str | None:
 
 
 def name_saving(rate: Objective) -> str:
-    """Return what a lower rate saves, as it follows a number: "of error"."""
+    """Return what a lower rate saves, as text after a number, such as "of error"."""
     return _find_saving(rate) or f"of {rate}"
 
 
