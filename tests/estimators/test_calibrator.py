@@ -75,7 +75,7 @@ def test_without_labels_there_is_no_calibration():
     frozen = FrozenEstimator(Sure().fit(X, Y))
     assert classifier(base=frozen).fit(X, sensitive_features=SEX).policy_.calibration is None
     assert classifier(base=frozen).fit(X, Y, sensitive_features=SEX).policy_.calibration is not None
-    with pytest.raises(OptionError, match="calibrator='vector' learns from labels: pass y"):
+    with pytest.raises(OptionError, match="calibrator='vector' needs labels: pass y"):
         classifier(base=frozen, calibrator="vector").fit(X, sensitive_features=SEX)
 
 

@@ -49,5 +49,5 @@ def test_by_default_a_rare_class_has_fewer_folds():
     assert len(splits) == 3
     assert all(labels[test].sum() == 1 for _, test in splits)
     assert len(make_splits(None, np.zeros((80, 1)), np.arange(80) % 2, 0, {})) == 5
-    with pytest.raises(EvidenceError, match=r"cv=5 every class needs at least 5 rows.* lower cv"):
+    with pytest.raises(EvidenceError, match=r"every class must have at least 5 rows if cv=5.* lower cv"):
         make_splits(5, np.zeros((43, 1)), labels, 0, {})

@@ -103,7 +103,7 @@ def test_weights_reach_the_model_and_the_policy():
     piped.fit(X, Y, sample_weight=weights)
     alone = LogisticRegression(C=1e6).fit(X, Y, sample_weight=weights)
     assert piped.estimator_.predict_proba(X) == pytest.approx(alone.predict_proba(X), abs=1e-3)
-    with pytest.warns(UserWarning, match="KNeighborsClassifier takes no sample_weight"):
+    with pytest.warns(UserWarning, match="KNeighborsClassifier does not accept sample_weight"):
         classifier(rules, KNeighborsClassifier()).fit(X, Y, sample_weight=weights)
 
 

@@ -95,7 +95,7 @@ def test_a_saved_classifier_has_no_rows_and_says_so(fitted):
         fitted.predict_proba(X[TEST], sensitive_features=SEX[TEST]),
     )
     for ask in (lambda: again.frontier({BUDGET: [0.1]}), lambda: again.report()):
-        with pytest.raises(OptionError, match="not saved with a classifier: fit it again"):
+        with pytest.raises(OptionError, match="not saved with a classifier: fit the classifier again"):
             ask()
     assert not hasattr(clone(fitted), "_fitted_rows")
 
@@ -115,7 +115,7 @@ def test_a_report_of_the_fit_and_of_other_rows(fitted, tmp_path):
 def test_a_report_refuses_rows_of_the_fit_and_labels_without_rows(fitted):
     with pytest.raises(EvidenceError, match="chosen"):
         fitted.report(None, X[:500], Y[:500], sensitive_features=SEX[:500], levels=0)
-    with pytest.raises(OptionError, match="y must be given together with X, rows that fit did not see"):
+    with pytest.raises(OptionError, match="y must be passed together with X, the held-out rows"):
         fitted.report(None, y=Y[TEST])
 
 
@@ -140,7 +140,7 @@ def test_evidence_of_new_rows_is_what_predict_decides_on(fitted):
 
 
 def test_evidence_refuses_what_predict_refuses(fitted):
-    with pytest.raises(EvidenceError, match="must be known to decide"):
+    with pytest.raises(EvidenceError, match="sensitive_features must have"):
         fitted.evidence(X[TEST])
     with pytest.raises(EvidenceError, match="sample_weight has 9 rows"):
         fitted.evidence(X[TEST], sensitive_features=SEX[TEST], sample_weight=np.ones(9))

@@ -122,7 +122,7 @@ def test_it_is_repeated_by_a_seed_and_cloned():
             {"guarantee": "high_probability", "held_out": 30},
             "held_out must be a number between 0 and 1",
         ),
-        ({"guarantee": "high_probability", "held_out": 1e-6}, "leaves none"),
+        ({"guarantee": "high_probability", "held_out": 1e-6}, "leaves no row"),
         ({"guarantee": "high_probability", "confidence": 95}, "confidence must be"),
     ],
 )

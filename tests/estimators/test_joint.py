@@ -65,7 +65,7 @@ def test_a_decision_function_is_calibrated():
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        (SEX, r"shape \(rows, columns\), got \(600,\)"),
+        (SEX, r"shape \(n_rows, n_columns\), got the shape \(600,\)"),
         ({"sex": SEX, "label": LABEL[:9]}, "of the same length"),
         ({"sex": np.where(X[:, 0] > 0, None, SEX)}, "missing values"),
     ],

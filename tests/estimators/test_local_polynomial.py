@@ -120,7 +120,7 @@ def test_bad_options(options, message):
 
 
 def test_one_class_is_refused():
-    with pytest.raises(EvidenceError, match="y has one class"):
+    with pytest.raises(EvidenceError, match="got one class"):
         LocalPolynomialClassifier().fit([[0.0], [1.0]], ["a", "a"])
 
 

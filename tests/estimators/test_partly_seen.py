@@ -85,7 +85,9 @@ def test_each_fold_has_its_share_of_unlabelled_rows():
     few[:3] = False
     assert len(make_splits(5, X, Y, 0, {}, few)) == 5  # and no warning
     labels = np.array(["a"] * 20 + ["b"] * 20)
-    with pytest.raises(EvidenceError, match=r"every class needs at least 5 rows, and \['b'\] has 2"):
+    with pytest.raises(
+        EvidenceError, match=r"every class must have at least 5 rows if cv=5, got 2 for \['b'\]"
+    ):
         make_splits(5, np.zeros((40, 1)), labels, 0, {}, np.arange(40) < 22)
 
 
@@ -165,7 +167,7 @@ def test_scores_and_audits_with_missing_labels():
     audit = found.audit(X, partly(), fitted_rows="estimate")
     assert audit.seen_rows == {"label": len(FEW)}
     assert list(found.violations(X, partly())) == [str(WITHIN)]
-    with pytest.raises(EvidenceError, match="nothing to score"):
+    with pytest.raises(EvidenceError, match="at least one label to score"):
         wrong.score(X, [None] * len(X))
     with pytest.raises(EvidenceError, match="pass y"):
         found.violations(X, [None] * len(X))
@@ -193,9 +195,9 @@ def test_weights_of_being_seen_reach_the_rates():
     ("problem", "arguments", "match"),
     [
         (OptionError, {"unlabelled_sensitive_features": SEX}, "has no effect without unlabelled"),
-        (OptionError, {"propensity_weights": np.ones(len(X))}, "where no label or group is missing"),
+        (OptionError, {"propensity_weights": np.ones(len(X))}, "if no label or group is missing"),
         (OptionError, {"unlabelled": X, "sample_weight": np.ones(len(X))}, "sample_weight has no weights"),
-        (EvidenceError, {"unlabelled": X}, "pass unlabelled_sensitive_features"),
+        (EvidenceError, {"unlabelled": X}, "unlabelled_sensitive_features must have"),
         (EvidenceError, {"unlabelled": X[["u", "v"]]}, "feature names"),
         (EvidenceError, {"sensitive_features": np.where(SHOWN, SEX, None)}, "missing values"),
         (EvidenceError, {"propensity_weights": np.ones(3)}, "propensity_weights has 3 rows"),
@@ -214,12 +216,12 @@ def test_more_refusals():
     with pytest.raises(EvidenceError, match="missing values"):
         classifier().fit(X, [None] * len(X), sensitive_features=SEX)
     churn = classifier(["disagreement('old') <= 0.2"])
-    with pytest.raises(OptionError, match="reference 'old' has no labels of the unlabeled rows"):
+    with pytest.raises(OptionError, match="reference 'old' has no labels for the unlabeled rows"):
         churn.fit(X, Y, reference=Y, unlabelled=X)
     old = LogisticRegression().fit(X, Y)
     assert churn.fit(X.iloc[FEW], Y[FEW], reference=old, unlabelled=X.iloc[MORE]).references_ == {"old": old}
     listed = classifier([rejected() <= 0.1], cv=[(np.arange(700), np.arange(700, len(X)))])
-    with pytest.raises(OptionError, match="cv lists rows of X"):
+    with pytest.raises(OptionError, match="cv must also list the unlabeled rows"):
         listed.fit(X, Y, unlabelled=X)
     with pytest.raises(OptionError, match="with correction=False"):
         classifier([rejected() <= 0.1], correction=False, margin="auto").fit(

@@ -100,16 +100,16 @@ def test_default_names_of_columns():
 
 
 BROKEN = [
-    ("sex", "X", r"'sex' is 'X'; the policy was fitted on \['F', 'M'\]"),
-    ("sex", None, "has no 'sex'"),
-    ("old", 9, "'old' is 9"),
-    ("p1", None, "has no 'p1'"),
-    ("p1", float("nan"), "not a finite number"),
-    ("p1", "much", "'p1' is 'much', which is not a finite number"),
-    ("p0", -0.01, "'p0' is -0.01, which is not a probability"),
+    ("sex", "X", r"'sex' must be one of \['F', 'M'\], got 'X'"),
+    ("sex", None, "must have a value for 'sex'"),
+    ("old", 9, "'old' must be one of .*, got 9"),
+    ("p1", None, "must have a value for 'p1'"),
+    ("p1", float("nan"), "must be a finite number"),
+    ("p1", "much", "'p1' must be a finite number, got 'much'"),
+    ("p0", -0.01, "'p0' must be a probability, got -0.01"),
     ("p2", 0.99999, "sum to"),
     ("j01", 0.99999, "sum to"),
-    ("c2", float("inf"), "'c2' is inf"),
+    ("c2", float("inf"), "'c2' must be a finite number, got inf"),
 ]
 
 
@@ -152,20 +152,20 @@ def test_the_file_says_what_it_is():
 def test_names_must_differ():
     evidence = Evidence([[0.5, 0.5]] * 4, classes=["sex", "b"], groups={"sex": ["F", "M"] * 2})
     policy = solve(Problem(error(), [selected("b").given(sex="F") <= 0.4]), evidence)
-    with pytest.raises(OptionError, match=r"would have the same name: \['sex'\]"):
+    with pytest.raises(OptionError, match=r"names of columns must differ, got several columns \['sex'\]"):
         to_python(policy)
 
 
 def test_functions_stay_in_python():
     evidence = Evidence([[0.2, 0.8]] * 3)
     policy = solve(Problem(error() + custom(lambda rows: rows.probabilities, name="f")), evidence)
-    with pytest.raises(OptionError, match="cannot leave Python"):
+    with pytest.raises(OptionError, match="cannot be exported"):
         to_python(policy)
 
 
 def test_combinations_of_unknown_groups_need_columns():
     case = AWKWARD_CASES["unknown_together"]()
-    with pytest.raises(OptionError, match="race and sex together"):
+    with pytest.raises(OptionError, match="depends jointly on race and sex"):
         to_python(case.policy)
 
 
@@ -194,7 +194,7 @@ def test_a_column_in_two_roles_must_serve_both():
     module: dict = {}
     exec(to_python(policy, columns), module)
     assert module["KNOWN"] == {"old": ("a", "reject")}
-    with pytest.raises(ValueError, match="'old' is 'b'"):
+    with pytest.raises(ValueError, match=r"'old' must be one of .*, got 'b'"):
         module["probabilities"]({"p": 0.5, "q": 0.5, "old": "b"})
 
 

@@ -144,7 +144,7 @@ def test_bounds_on_quotients_are_named_one_by_one_and_comparisons_together(rows)
 def test_a_quotient_to_minimise_beside_a_rule_on_one_is_refused_in_words(rows):
     evidence = rows.evidence()
     policy = solve(Problem(1 - f1(1), [precision(1) >= 0.9]), evidence)
-    with pytest.raises(RuleError, match="cannot be told apart"):
+    with pytest.raises(RuleError, match="cannot be separated"):
         explain(policy, evidence)
 
 

@@ -92,7 +92,7 @@ def test_decisions_alone():
     alone = in_duckdb(to_sql(case.policy, case.columns, id_column="id", **options), case.frame)
     assert list(alone.columns) == ["id", *(f"in_{label}" for label in case.policy.actions)]
     assert (alone.set_index("id").loc[case.frame["id"]].to_numpy() == case.decisions()).all()
-    with pytest.raises(OptionError, match="which need id_column="):
+    with pytest.raises(OptionError, match="id_column must be given if probabilities=False"):
         to_sql(case.policy, case.columns, **options)
 
 
@@ -377,39 +377,45 @@ def test_what_is_missing_is_said_by_name():
     columns = AWKWARD_CASES["everything"]().columns
     groups = dict(columns.groups)
     lacking = {name: column for name, column in groups.items() if name != "sex"}
-    refused("needs 'sex' to decide", columns=replace(columns, groups=lacking))
-    refused("fitted with values of 'sex'", columns=replace(columns, groups={**groups, "sex": {"F": "p0"}}))
-    refused("fitted with probabilities of 'race'", columns=replace(columns, groups={**groups, "race": "sex"}))
-    refused("one for each value", columns=replace(columns, groups={**groups, "race": {"b": "race b"}}))
+    refused("groups must have columns for 'sex'", columns=replace(columns, groups=lacking))
+    refused(
+        r"groups\['sex'\] must be one column, because",
+        columns=replace(columns, groups={**groups, "sex": {"F": "p0"}}),
+    )
+    refused(
+        "because the policy was fitted with probabilities",
+        columns=replace(columns, groups={**groups, "race": "sex"}),
+    )
+    refused("one column for each value", columns=replace(columns, groups={**groups, "race": {"b": "race b"}}))
     refused(r"P\(race, label \| x\)", columns=replace(columns, joint={}))
-    refused("refers to 'old'", columns=replace(columns, references={}))
+    refused("column of labels for 'old'", columns=replace(columns, references={}))
     refused("one column per class", columns=replace(columns, references={"old": ["p0"]}))
     refused(r"custom\('visit'\)", columns=replace(columns, costs={"visit": ["c0"]}))
     refused("in this order", columns=replace(columns, classes=[2, 1, 0]))
     refused("in this order", columns=replace(columns, classes=None))
     together = AWKWARD_CASES["unknown_together"]()
     apart = {"sex": {"F": "x", "M": "y"}, "race": {1: "a", 2: "b", 3: "c"}}
-    refused("race and sex together", together, columns=replace(together.columns, groups=apart))
+    refused("depends jointly on race and sex", together, columns=replace(together.columns, groups=apart))
 
 
 def test_options_that_make_no_sense():
     refused("dialect must be one of", dialect="oracle")
-    refused("need id_column", key="k")
-    refused("key must be text, not of type int", id_column="id", key=5)
+    refused("no effect without id_column", key="k")
+    refused("key must be text, got a value of type int", id_column="id", key=5)
     refused("list of columns", keep="sex")
     refused("not empty", table="")
     refused("not empty", table="a..b")
     refused("not empty", table="a\0b")
-    refused("cuts names after 63 bytes", dialect="postgres", keep=["ü" * 32])
-    refused("itself has a column 'P_reject'", keep=["P_reject"])
-    refused("itself has a column 'decision'", id_column="decision")
+    refused("must have at most 63 bytes", dialect="postgres", keep=["ü" * 32])
+    refused("must differ from the columns of the result, got 'P_reject'", keep=["P_reject"])
+    refused("must differ from the columns of the result, got 'decision'", id_column="decision")
     refused("variable", AWKWARD_CASES["awkward"](), dialect="spark")
 
 
 def test_functions_stay_in_python():
     evidence = Evidence([[0.2, 0.8]] * 3)
     policy = solve(Problem(error() + custom(lambda rows: rows.probabilities, name="f")), evidence)
-    with pytest.raises(OptionError, match="cannot leave Python"):
+    with pytest.raises(OptionError, match="cannot be exported"):
         to_sql(policy, Columns(["a", "b"], classes=[0, 1]), dialect="duckdb", table="rows")
 
 

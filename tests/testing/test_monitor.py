@@ -760,7 +760,7 @@ def test_what_cannot_be_watched():
     monitor = Monitor(POLICY)
     with pytest.raises(OptionError, match="must have evidence of new rows, or ids="):
         monitor.update(labels=["yes"])
-    with pytest.raises(OptionError, match="decisions must be passed with the evidence of new rows"):
+    with pytest.raises(OptionError, match="decisions must be passed with evidence of new rows"):
         monitor.update(ids=[1], decisions=["yes"])
     with pytest.raises(OptionError, match=r"a monitored rule uses, .* got 'usd'"):
         monitor.update(ROWS.evidence, outcomes={"usd": LOSS})

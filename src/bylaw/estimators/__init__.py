@@ -1,4 +1,4 @@
-"""Models of conditional probabilities: of labels, of groups, of both together. They need scikit-learn."""
+"""Models of the conditional probabilities of labels, of groups, and of both together, for scikit-learn."""
 
 import lazy_loader
 

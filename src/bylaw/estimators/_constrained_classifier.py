@@ -1,4 +1,4 @@
-"""The classifier for scikit-learn whose decisions satisfy rules."""
+"""A scikit-learn classifier whose decisions satisfy rules."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ from bylaw.testing import Audit, audit
 if TYPE_CHECKING:
     from bylaw.report import Report
 
-_HELD_OUT = 0.3  # the default share of rows that certify a policy, if the others train a model
+_HELD_OUT = 0.3  # default fraction of the rows that certify the policy, if the others train a model
 
 
 def _is_auto(value: Any) -> bool:
@@ -78,7 +78,7 @@ def _is_auto(value: Any) -> bool:
 
 @contextmanager
 def _name_calibrator() -> Iterator[None]:
-    """Name the classifier's parameter `calibrator` in errors about `calibrate` of `solve`."""
+    """Replace `calibrate` by `calibrator`, the name of the parameter of the classifier, in raised errors."""
     try:
         yield
     except BylawError as problem:
@@ -89,7 +89,7 @@ def _name_calibrator() -> Iterator[None]:
 
 
 def _decides_sets(sets: bool, instead: str) -> Callable[[Any], bool]:
-    """Return a check for `available_if`: whether decisions are sets of labels, or not."""
+    """Return a check for `available_if`: decisions must be sets of labels if `sets`, and else must not."""
 
     def check(classifier: Any) -> bool:
         policy = getattr(classifier, "policy_", None)
@@ -105,9 +105,9 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     """A classifier whose decisions satisfy rules, at the least cost.
 
     `fit` trains the estimator by cross-fitting and chooses the policy, a randomized decision rule, on its
-    out-of-fold predictions. All options are checked by `fit`, even if they are not used. An option that has
-    no effect beside the others is an `OptionError`. Without rules, the decisions are those of least cost, and
-    options on rules and groups are allowed.
+    out-of-fold predictions. `fit` checks all options and raises an `OptionError` for an option that has no
+    effect because of the others. Without rules, the decisions are those of least cost, and
+    `group_estimator` and `reject` are ignored.
 
     Parameters
     ----------
@@ -115,55 +115,56 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         The model of the labels, with `predict_proba`; a classifier with only `decision_function` is
         calibrated first. A `FrozenEstimator` is not trained again, and `fit` then needs no labels.
     rules : rule, family, str, or list of these, default=()
-        What the decisions must satisfy, such as `demographic_parity("sex", tol=0.02)` or
+        The rules that the decisions must satisfy, such as `demographic_parity("sex", tol=0.02)` or
         `"rejected() <= 0.1"`. None means no rules.
     minimize : Rate, Worst or str, default="error()"
-        The cost.
+        The cost to minimize.
     group_estimator : classifier, dict or None, default=None
         None: groups are known at decision time, and passed to `predict` as `sensitive_features`.
-        A classifier: groups are unknown then, and it learns P(group | x), or P(group, label | x) if a rule
-        refers to both. A dict {attribute: classifier}: only these attributes are unknown; a tuple of
-        attributes is the key of a model of their combinations.
+        A classifier: groups are unknown at decision time, and it learns P(group | x), or P(group, label | x)
+        if a rule refers to both. A dict {attribute: classifier}: only these attributes are unknown; use a
+        tuple of attributes as the key of a model of their combinations.
     joint : {"model", "product"}, default="model"
         With a group estimator, for rules that refer to group and label together. "model": one model of both.
-        "product": group and label are taken as independent given x.
+        "product": group and label are assumed to be independent given x.
     calibrator : "auto", str, classifier or None, default="auto"
-        How the probabilities of the models are calibrated, on the rows of the policy. "auto": by the method
-        with the least cross-validated log loss, or not at all if no method improves it; without labels, and
-        with `correction=False`, the probabilities are not calibrated. "temperature", "vector", "isotonic" and
-        "dirichlet": by this method. None or "none": not at all. These calibrations are a part of the policy,
-        `policy_.calibration`. A simple classifier: it is trained by `fit` to predict P(label | scores) and
-        P(group | scores) from log-ratios of all probabilities.
+        How the probabilities of the models are calibrated, on the rows that the policy is chosen on. "auto":
+        by the method with the least cross-validated log loss, or not at all if no method improves it;
+        without labels, and with `correction=False`, the probabilities are not calibrated. "temperature",
+        "vector", "isotonic" and "dirichlet": by this method. None or "none": not at all. These calibrations
+        are a part of the policy, `policy_.calibration`. A simple classifier: `fit` trains it to predict
+        P(label | scores) and P(group | scores), where the scores are log-ratios of all probabilities.
     decisions : {"auto", "labels", "reject", "sets"} or list, default="auto"
-        One label per row, a label or a rejection (abstention), or a set of labels (conformal prediction).
-        "auto" infers it from the rates in use. A list has all labels and options beside them, as in
-        `Problem`.
+        The kind of decisions: one label per row, a label or a rejection (abstention), or a set of labels
+        (conformal prediction). "auto" infers it from the rates in the rules and the cost. A list contains all
+        labels and further options, as in `Problem`.
     reject : str, number or "auto", default="auto"
-        The label of a rejection. "auto" is "reject" for labels that are text. For numbers it is -1, or one
-        less than the smallest label if that is smaller.
+        The value that `predict` returns for a rejection. "auto" is "reject" if labels are text. If they are
+        numbers, it is -1, or one less than the smallest label if that is smaller.
     cv : int, float, splitter, iterable or None, default=None
         How the models are cross-fitted. A number of folds or a splitter: each row is predicted by a model
-        trained on the other folds, and the models in use are trained on all rows. None: 5 folds, or as many
+        trained on the other folds, and the final models are trained on all rows. None: 5 folds, or as many
         as the rarest class has rows, stratified and shuffled. A fraction such as 0.5: the policy is chosen on
-        this part, and the models are trained on the rest. Leave it out if all models are frozen.
+        this part of the rows, and the models are trained on the rest. Leave it out if all models are frozen.
     correction : bool, default=True
-        True: the rules hold on the labels and groups that `fit` observes, with a margin for new rows.
-        False: they hold on the rates that the models' probabilities predict, as in the paper.
+        True: the rules are satisfied by the rates of the observed labels and groups, with a margin for new
+        rows. False: they are satisfied by the rates that the models predict, as in the paper.
     margin : float or "auto", default="auto"
-        With the correction, every rule is tightened by this many standard errors of its rate, or by less if
-        no policy satisfied it otherwise. With zero, a binding rule is violated on about every second set of
-        new rows. "auto" is the number with which all binding rules hold together on new rows with a
-        probability of about 95 %. Without the correction or with a guarantee there are no margins, and
-        other values than "auto" and zero are refused.
+        With `correction=True`, every rule is tightened by this many standard errors of its rate, or by less
+        if no policy satisfies the tightened rule. With zero, a binding rule is violated on about every second
+        set of new rows. With "auto", all binding rules are satisfied together on new rows with a probability
+        of about 95 %. With `correction=False` or a guarantee, only "auto" and zero are allowed, and the
+        margin is zero.
     guarantee : {None, "high_probability"}, default=None
-        "high_probability": all rules hold together on new rows with this `confidence`. A part of the rows is
-        held out, from the models too, and the least cautious policy that they certify is chosen.
+        "high_probability": all rules are satisfied together on new rows with this `confidence`. A part of the
+        rows is held out from training and from choosing policies, and certifies the least cautious policy
+        that passes the test.
     confidence : float or "auto", default="auto"
-        The confidence of the guarantee, between 0 and 1. "auto" is 0.95; without a guarantee, leave it out.
+        The confidence of the guarantee, between 0 and 1. "auto" is 0.95. Without a guarantee, leave it out.
     held_out : float or "auto", default="auto"
-        The fraction of the rows that certify the policy, sampled at random whatever `cv` is. "auto" is 0.3
-        if a model is trained on the other rows, and 0.7 if `estimator` is frozen, as fewer rows suffice to
-        choose a policy. Without a guarantee, leave it out.
+        The fraction of the rows that certify the policy, sampled at random regardless of `cv`. "auto" is 0.3
+        if a model is trained on the other rows, and 0.7 if `estimator` is frozen, because choosing a policy
+        takes fewer rows. Without a guarantee, leave it out.
     largest_weight : float or None, default=None
         The largest sample weight that any row can have. A guarantee with sample weights needs it: rare rows
         with large weights may be absent from the held-out rows.
@@ -174,12 +175,12 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     tol : float, default=1e-6
         The tolerance of the solver, as in `solve`.
     deterministic : bool, default=False
-        True: decisions are not random, as in `solve`, and `predict` draws nothing.
+        True: decisions are deterministic, as in `solve`, and `predict` draws no random numbers.
     method : {"sample", "systematic", "argmax"}, default="sample"
         How `predict` samples decisions, as in `Policy.decide`.
     random_state : int, numpy Generator, numpy RandomState or None, default=None
-        For folds, held-out rows, sampled decisions and stochastic solvers. In `predict` with `ids`, a whole
-        number is the key of the hash.
+        The random state for folds, held-out rows, sampled decisions and stochastic solvers. In `predict` with
+        `ids`, a whole number is the key of the hash.
     n_jobs : int or None, default=None
         The number of folds fitted at the same time; -1 uses all cores. Without folds, leave it out.
 
@@ -188,21 +189,21 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     classes_ : array of shape (n_classes,)
         The labels.
     actions_ : array of shape (n_actions,)
-        The labels and, if there are rejections, their label; or the options.
+        The possible decisions: the labels, then the value of a rejection or the options, if there are any.
     policy_ : Policy
         The fitted policy.
     multipliers_ : dict
-        The price (Lagrange multiplier) of each single rule, by its text.
+        The price (Lagrange multiplier) of each single rule; the keys are the texts of the rules.
     estimator_ : classifier
         The fitted model of the labels.
     group_estimators_ : dict
         The fitted models of unknown groups.
     references_ : dict
-        The earlier models that `fit` was given, by name.
+        The earlier models that were passed to `fit`, by name.
 
     See Also
     --------
-    bylaw.solve : The same for given probabilities.
+    bylaw.solve : Fit a policy to given probabilities.
 
     Examples
     --------
@@ -288,46 +289,47 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         Parameters
         ----------
         X : array or frame of shape (n_rows, n_features)
-            The features, as the estimator takes them.
+            The features, in a form that the estimator accepts.
         y : array of shape (n_rows,), optional
             The labels; optional with a `FrozenEstimator`. They may be missing (None, NaN, NA, null, masked)
-            on some rows: the model of the labels is trained on the others, and the policy is chosen on all.
-            Rules that refer to labels then hold by prediction-powered rates, as in `solve`.
+            on some rows: the model of the labels is trained on the other rows, and the policy is chosen on
+            all. Rates of labels are then prediction-powered estimates, as in `solve`.
         sensitive_features : frame, dict, or array of shape (n_rows,), optional
             The groups that the rules refer to, one column for each attribute. Other columns are not read.
-            Values may be missing if a group estimator predicts the group: it is trained on the others.
+            Values may be missing if a group estimator predicts the group; it is trained on the other rows.
         reference : classifier, array of shape (n_rows,), dict or frame, optional
-            For rules with `disagreement` or `omits`: an earlier model, fitted, or its labels; for several
-            models, a dict by their names in the rules. A model given here is used again at decision time.
+            For rules with `disagreement` or `omits`: a fitted earlier model, or its labels; for several
+            models, a dict {name in the rules: model or labels}. A model is used again at decision time.
         sample_weight : array of shape (n_rows,), optional
-            Weights for the policy, and for the models that take weights.
+            Weights of the rows, for the policy and for the models that accept weights.
         unlabelled : array or frame of shape (n_unlabelled, n_features), optional
-            More rows, without labels, on which the policy is chosen, as if they were rows of X with missing
-            labels. Each is predicted by the model of one fold, as each row of X is.
+            Further rows without labels. They are treated as rows of X with missing labels: the policy is also
+            chosen on them, and each is predicted by the model of one fold.
         unlabelled_sensitive_features : frame, dict, or array of shape (n_unlabelled,), optional
-            The groups of these rows; needed if groups are known at decision time.
+            The groups of the unlabeled rows; needed if groups are known at decision time.
         propensity_weights : array of shape (n_rows,), optional
-            If labels or groups are missing, 1 / P(observed | x) on the rows that have them, for the observed
-            rates. By default these rows are a random sample of all. The models are trained without them.
+            If labels or groups are missing, 1 / P(observed | x) on the rows that have them; these weights
+            are used for observed rates, but not to train the models. By default, the rows with labels and
+            groups are assumed to be a random sample of all rows.
         **params
-            Passed to the `fit` of the estimator.
+            Further arguments for the `fit` of the estimator.
 
         Returns
         -------
         ConstrainedClassifier
-            The fitted classifier itself. After an error, an earlier fit stays as it was.
+            The fitted classifier itself. An error leaves the result of an earlier fit unchanged.
 
         Raises
         ------
         OptionError
-            If an option is out of range, or has no effect beside the others.
+            If an option is out of range, or has no effect because of the others.
         EvidenceError
             If labels, groups or other columns that the rules or the models need are missing or do not fit the
             rows of X.
         InfeasibleRulesError
             If no policy satisfies all the rules.
         UncertifiedError
-            If a guarantee is asked for and the held-out rows do not certify any policy.
+            If `guarantee` is set and the held-out rows do not certify any policy.
 
         Warns
         -----
@@ -392,7 +394,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         elif unlabelled_sensitive_features is not None:
             raise OptionError("unlabelled_sensitive_features has no effect without unlabelled: leave it out")
         if propensity is not None and not (rows.incomplete and self.correction):
-            why = "with correction=False" if rows.incomplete else "where no label or group is missing"
+            why = "with correction=False" if rows.incomplete else "if no label or group is missing"
             raise OptionError(f"propensity_weights has no effect {why}: leave it out")
         for name in rows.groups.keys() & {*problem.compared_attributes}:
             group = rows.groups[name]
@@ -431,7 +433,10 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return self
 
     def _choose_policy(self, problem: Problem, training: Training) -> tuple[TrainedModels, Policy, Evidence]:
-        """Return the trained models, the policy from out-of-fold predictions, and its rows."""
+        """Fit the policy on out-of-fold predictions.
+
+        Return the trained models, the policy, and the evidence that it was fitted on.
+        """
         certifying = None
         if self.guarantee is not None:
             # Hold out rows, at random, from the models and from the choice of the policy.
@@ -466,18 +471,18 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return trained, policy, evidence
 
     def _choose_columns(self, rows: Evidence) -> Evidence:
-        """Return the rows, with labels and true groups only if rules are to hold on observed rates."""
+        """Return the evidence, without observed labels and true groups if `correction` is False."""
         return rows if self.correction else rows.without_observed()
 
     def _choose_options(self, rows: Evidence) -> dict[str, Any]:
-        """Return the calibration and the margin, as arguments of `solve` and `frontier`."""
+        """Return the arguments `calibrate` and `margin` for `solve` and `frontier`."""
         has_labels, calibrate = rows.labels is not None, self.calibrator
         if not isinstance(calibrate, str) or (
             calibrate in ("auto", "none") and not (has_labels and self.correction)
         ):
             calibrate = "none"  # a classifier as calibrator has calibrated the rows already
         elif not has_labels:
-            raise OptionError(f"calibrator={calibrate!r} learns from labels: pass y, or leave out calibrator")
+            raise OptionError(f"calibrator={calibrate!r} needs labels: pass y, or leave out calibrator")
         uncorrected = not self.correction or self.guarantee is not None
         return {"calibrate": calibrate, "margin": 0.0 if uncorrected else self.margin}
 
@@ -501,8 +506,8 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             shown = "; ".join(f"{format_conditions(event)}: {small[event]:.0f} rows" for event in fewest)
             warnings.warn(
                 f"rules refer to {len(small)} groups with fewer than {FEW_ROWS} rows, or so few that one "
-                f"row counts more than their tolerance ({shown}): the rules cannot be assessed there. "
-                "Merge small groups, loosen these rules, or leave them out",
+                f"row changes the rate by more than the tolerance ({shown}): the rules cannot be assessed on "
+                "these groups. Merge small groups, loosen these rules, or leave them out",
                 GuaranteeWarning,
                 stacklevel=find_stack_level(),
             )
@@ -517,13 +522,13 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         problem = Problem(self.minimize, self.rules, decisions=self.decisions, reject=reject)  # type: ignore[arg-type]
         if problem.arrays:
             raise OptionError(
-                f"custom({problem.arrays[0]!r}) reads an array of Evidence(costs=...), which a classifier "
-                "does not have: pass a function of the evidence instead, custom(f)"
+                f"rules of a classifier must not refer to arrays of costs, got "
+                f"custom({problem.arrays[0]!r}): pass a function of the evidence instead, custom(f)"
             )
         return problem
 
     def _check_options(self) -> None:
-        """Raise an error about an option that is out of range, even if it is not used."""
+        """Raise an `OptionError` if an option is out of range, even if the option is not used."""
         check_choice(self.joint, "joint", ("model", "product"))
         check_choice(self.method, "method", ("sample", "systematic", "argmax"))
         check_choice(self.correction, "correction", (True, False))
@@ -543,16 +548,18 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         as_solver(self.solver)
         check_random_state(self.random_state)
         if self.n_jobs is not None and check_whole(self.n_jobs, "n_jobs") == 0:
-            raise OptionError("n_jobs must be a number of jobs, or -1 for all cores, not 0")
+            raise OptionError("n_jobs must be a number of jobs, or -1 for all cores, got 0")
         if isinstance(self.calibrator, str):
             check_choice(self.calibrator, "calibrator", CHOICES)
         elif self.calibrator is not None:
             ensure_probabilities(self.calibrator, "calibrator")
         if is_frozen(self.calibrator):
-            raise OptionError("calibrator is trained on scores by fit: pass it without FrozenEstimator")
+            raise OptionError(
+                "calibrator must not be frozen, because fit trains it: pass it without FrozenEstimator"
+            )
 
     def _check_combinations(self, model: Any, problem: Problem) -> None:
-        """Raise an error about an option that has no effect beside the others."""
+        """Raise an `OptionError` if an option has no effect because of the other options."""
         estimators = self.group_estimator
         named = estimators if isinstance(estimators, Mapping) else {None: estimators}
         group_models = [ensure_probabilities(m, "group_estimator") for m in named.values() if m is not None]
@@ -567,7 +574,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 "calibrator",
                 "with correction=False, unless it is a classifier",
             ),
-            (margin and certified, "margin", "with a guarantee, which finds the margins itself"),
+            (margin and certified, "margin", "with a guarantee, which sets the margins"),
             (not _is_auto(self.confidence) and not certified, "confidence", "without a guarantee"),
             (not _is_auto(self.held_out) and not certified, "held_out", "without a guarantee"),
             (self.largest_weight is not None and not certified, "largest_weight", "without a guarantee"),
@@ -576,7 +583,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             (
                 group_models and problem.rules and not problem.attributes,
                 "group_estimator",
-                "where no rule refers to a group",
+                "if no rule refers to a group",
             ),
             (
                 not _is_auto(self.reject)
@@ -584,10 +591,10 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 and problem.kind != "reject"
                 and self.reject not in problem.list_options(()),
                 "reject",
-                "where no rule refers to rejections, unless decisions='reject'",
+                "if no rule refers to rejections, unless decisions='reject'",
             ),
-            (self.cv is not None and frozen, "cv", "where all models are frozen"),
-            (self.n_jobs is not None and frozen, "n_jobs", "where all models are frozen"),
+            (self.cv is not None and frozen, "cv", "if all models are frozen"),
+            (self.n_jobs is not None and frozen, "n_jobs", "if all models are frozen"),
             (self.n_jobs is not None and is_fraction(self.cv), "n_jobs", "with one split instead of folds"),
         )
         for is_refused, option, where in refusals:
@@ -603,12 +610,16 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     @property
     def group_estimators_(self) -> dict[Any, Any]:
-        """The fitted models of unknown groups, by attribute, or by a tuple of attributes with one model."""
+        """The fitted group models, by attribute, or by tuple of attributes that are modeled together."""
         return {h.key: m for h, m in zip(self.trained_.hidden, self.trained_.group_models, strict=True)}
 
     @property
     def multipliers_(self) -> dict[str, float]:
-        """The price (Lagrange multiplier) of each single rule: points of cost saved by a point of slack."""
+        """The price (Lagrange multiplier) of each single rule.
+
+        A price is the decrease of the cost, in percentage points, if the bound of the rule is loosened by one
+        percentage point.
+        """
         return self.policy_.multipliers
 
     @available_if(
@@ -623,7 +634,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         ids: Any = None,
         key: str | None = None,
     ) -> NDArray[Any]:
-        """Return one decision per row, sampled from `predict_proba`.
+        """Return one decision per row, sampled with the probabilities of `predict_proba`.
 
         Not available if decisions are sets of labels.
 
@@ -634,26 +645,26 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         sensitive_features : frame, dict, or array of shape (n_rows,), optional
             The groups that the rules refer to. Groups that a group estimator predicts are not read.
         reference : array of shape (n_rows,), dict or frame, optional
-            The labels of an earlier model, unless `fit` was given the model itself.
+            The labels of an earlier model, unless the model itself was passed to `fit`.
         ids : array of shape (n_rows,), optional
-            Texts or whole numbers: the same id gets the same decision in any batch, instead of one by
-            `random_state`. For `method="sample"` only.
+            One id per row, text or whole numbers: decisions are drawn by a hash of the id instead of
+            `random_state`, so the same row gets the same decision in any batch. For `method="sample"` only.
         key : str, optional
-            With `ids`, the key of the hash, as in `Policy.decide`; by default `random_state`, if that is a
-            whole number, and otherwise the digest of the policy. Neither is a secret: if the subjects of the
-            decisions can choose their ids, pass a secret key.
+            With `ids`, the key of the hash, as in `Policy.decide`; by default `random_state` if it is a whole
+            number, and otherwise the digest of the policy. Neither is secret: pass a secret key if the
+            persons whom the decisions concern can choose their ids.
 
         Returns
         -------
         array of shape (n_rows,)
-            Some of `actions_`.
+            Decisions, which are among `actions_`.
 
         Raises
         ------
         EvidenceError
-            If groups or labels of an earlier model are missing, or have values that `fit` did not see.
+            If groups or labels of an earlier model are missing, or have values that were not in the fit.
         OptionError
-            If `ids` are given with another `method` than "sample", or a `key` without them.
+            If `ids` are passed and `method` is not "sample", or a `key` is passed without `ids`.
 
         Examples
         --------
@@ -678,7 +689,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         ids: Any = None,
         key: str | None = None,
     ) -> NDArray[np.bool_]:
-        """Return one set of labels per row, sampled from `predict_proba`.
+        """Return one set of labels per row, sampled with the probabilities of `predict_proba`.
 
         Available only if decisions are sets of labels.
 
@@ -692,7 +703,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         Returns
         -------
         array of bool of shape (n_rows, n_classes)
-            Whether each label is in the set.
+            True where the label is in the set.
 
         Examples
         --------
@@ -710,7 +721,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         self, X: Any, sensitive_features: Any, reference: Any, ids: Any, key: str | None
     ) -> NDArray[Any]:
         if key is not None and ids is None:
-            raise OptionError("key= has no effect without ids=")
+            raise OptionError("key has no effect without ids: pass ids, or leave out key")
         evidence = self._make_evidence(X, sensitive_features, reference)
         rng = None
         if ids is None:
@@ -720,7 +731,9 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return self.policy_.decide(evidence, rng=rng, ids=ids, key=key, method=self.method)  # type: ignore[arg-type]
 
     def predict_proba(self, X: Any, *, sensitive_features: Any = None, reference: Any = None) -> Floats:
-        """Return probabilities of the decisions. Those of the labels are `estimator_.predict_proba(X)`.
+        """Return the probability of each decision on each row.
+
+        The probabilities of the labels given X are `estimator_.predict_proba(X)`.
 
         Parameters
         ----------
@@ -732,7 +745,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         Returns
         -------
         array of shape (n_rows, n_actions)
-            The probability of each of `actions_`; for sets, the probability that each label is included.
+            The probability of each of `actions_`; if decisions are sets, of including each label.
 
         Examples
         --------
@@ -750,7 +763,9 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     def evidence(
         self, X: Any, *, sensitive_features: Any = None, reference: Any = None, sample_weight: Any = None
     ) -> Evidence:
-        """Return what is known of new rows when they are decided, for functions of a policy and rows.
+        """Return the evidence of new rows, for functions that take a policy and evidence.
+
+        It contains only what is known at decision time, so no labels and no true groups.
 
         Parameters
         ----------
@@ -759,18 +774,18 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         sensitive_features, reference
             As in `predict`.
         sample_weight : array of shape (n_rows,), optional
-            Their weights.
+            Weights of the rows.
 
         Returns
         -------
         Evidence
-            The probabilities that the fitted models give these rows, with the groups and the labels of
-            earlier models that the rules refer to.
+            The probabilities that the fitted models predict, with the groups and the labels of earlier
+            models that the rules refer to.
 
         Raises
         ------
         EvidenceError
-            If groups or labels of an earlier model are missing, or have values that `fit` did not see.
+            If groups or labels of an earlier model are missing, or have values that were not in the fit.
 
         Examples
         --------
@@ -793,27 +808,27 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         sensitive_features: Any = None,
         reference: Any = None,
     ) -> float:
-        """Return one minus the observed cost, with the randomness of the decisions integrated out.
+        """Return one minus the observed cost, averaged over the random decisions.
 
-        It is the expected accuracy for `error()`, in which a rejection is not an error, and coverage for
-        `miscoverage()`. It compares models under the same rules. It does not compare rules: a larger budget
-        of rejections always has a better score.
+        If the cost is `error()`, this is the expected accuracy, in which a rejection is not an error; if it
+        is `miscoverage()`, this is the coverage. Use it to compare models under the same rules, not to
+        compare rules: allowing more rejections always improves the score.
 
         Parameters
         ----------
         X : array or frame of shape (n_rows, n_features)
             Rows.
         y : array of shape (n_rows,)
-            Their labels; if some are missing, the cost is prediction-powered, as in `fit`.
+            Labels of the rows; if some are missing, the cost is prediction-powered, as in `fit`.
         sample_weight : array of shape (n_rows,), optional
-            Their weights.
+            Weights of the rows.
         sensitive_features, reference
             As in `predict`.
 
         Returns
         -------
         float
-            At most 1 for a cost that is a rate.
+            One minus the cost; at most 1 if the cost is a rate.
 
         Examples
         --------
@@ -829,7 +844,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         cost, space = self.policy_.problem.minimize, self.policy_.action_space
         needs_labels = any(atom.needs_label(space) for atom, _ in cost.terms)
         if y is not None and needs_labels and LABEL in observe(rows).unseen:
-            raise EvidenceError("all labels in y are missing: there is nothing to score")
+            raise EvidenceError("y must have at least one label to score, got only missing labels")
         return 1.0 - self.policy_.expected(cost, rows)
 
     def expected(
@@ -843,20 +858,20 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         sample_weight: Any = None,
         propensity_weights: Any = None,
     ) -> float:
-        """Compute a rate as observed on these rows, with the randomness of the decisions integrated out.
+        """Compute the observed rate on these rows, averaged over the random decisions.
 
         Parameters
         ----------
         rate : Rate or str
-            A rate such as `error().given(sex="F")`; it need not be in the rules.
+            A rate such as `error().given(sex="F")`, whether a rule refers to it or not.
         X : array or frame of shape (n_rows, n_features)
             Rows.
         y : array of shape (n_rows,), optional
-            Their labels; by default, the probabilities of the model take their place. If some labels or
-            groups are missing, the rate is prediction-powered, as in `fit`.
+            Labels of the rows; by default, the probabilities of the model are used instead. If some labels
+            or groups are missing, the rate is prediction-powered, as in `fit`.
         sensitive_features : frame, dict, or array of shape (n_rows,), optional
-            The groups that the rules and the rate refer to. Groups with a group estimator may be left out;
-            its probabilities take their place.
+            The groups that the rules and the rate refer to. Groups that a group estimator predicts may be
+            left out; its probabilities are used instead.
         reference, sample_weight, propensity_weights
             As in `fit`.
 
@@ -889,30 +904,32 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         sample_weight: Any = None,
         propensity_weights: Any = None,
     ) -> Violations:
-        """Return for each rule its observed rate minus its bound: above zero, it is violated on these rows.
+        """Compute the excess of each rule on these rows: its observed rate minus its bound.
+
+        A rule with an excess above zero is violated.
 
         Parameters
         ----------
         X : array or frame of shape (n_rows, n_features)
             Rows.
         y : array of shape (n_rows,), optional
-            Their labels; needed if a rule refers to labels. If some labels or groups are missing, rates are
-            prediction-powered, as in `fit`.
+            Labels of the rows; needed if a rule refers to labels. If some labels or groups are missing,
+            rates are prediction-powered, as in `fit`.
         sensitive_features : frame, dict, or array of shape (n_rows,), optional
-            The true groups that the rules refer to, also those with a group estimator.
+            The true groups that the rules refer to, including those that a group estimator predicts.
         reference, sample_weight, propensity_weights
             As in `fit`.
 
         Returns
         -------
         Violations
-            A mapping {rule: excess}, for each single rule by its text; nan if no row meets its conditions.
-            Printed, and by `to_frame`, it is a small table with one line for each rule or family as stated.
+            A mapping from the text of each single rule to its excess; nan if no row meets its conditions.
+            The printed form and `to_frame` are a small table with one line for each rule or family.
 
         Raises
         ------
         EvidenceError
-            If labels or groups are missing that a rule refers to.
+            If labels or groups that a rule refers to are missing.
 
         Examples
         --------
@@ -929,12 +946,14 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         probabilities, observed = policy.probabilities(rows), observe(policy.calibrate(rows))
         unseen = observed.unseen
         if missing := [name for name in observed.hidden_groups if name in unseen and isinstance(name, str)]:
-            raise EvidenceError(f"to assess the rules, pass sensitive_features with the true {missing}")
+            raise EvidenceError(
+                f"sensitive_features must have the true {missing} to assess the rules: pass these columns"
+            )
         excesses: dict[str, float] = {}
         parts: dict[str, list[str]] = {}
         for one in policy.problem.expand(observed.classes, observed.group_values, space.options):
             if LABEL in unseen and any(atom.needs_label(space) for atom in one.rule.atoms()):
-                raise EvidenceError("some of the rules refer to labels: to assess them, pass y")
+                raise EvidenceError("y is missing, and some rules refer to labels: pass y to assess them")
             excesses[str(one.rule)] = math.nan
             if has_rows(one.rule.excess, observed):
                 excess = policy.expected(one.rule.excess, observed, probabilities=probabilities)
@@ -959,28 +978,29 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         Parameters
         ----------
         X : array or frame of shape (n_rows, n_features)
-            Rows that `fit` did not see.
+            Held-out rows, which were not used in `fit`.
         y : array of shape (n_rows,), optional
-            Their labels. If some labels or groups are missing, each rule is judged on the rows that have all
-            columns that it refers to.
+            Labels of the rows. If some labels or groups are missing, each rule is tested on the rows that
+            have all columns that it refers to.
         sensitive_features, reference, sample_weight, propensity_weights
             As in `violations`.
         rules : rule, family, str, or list of these, optional
-            Rules to test instead of those of the fit.
+            Rules to test, by default those of the fit.
         **options
-            The other options of `bylaw.audit`: `decisions`, decisions that were made, to test instead of the
-            probabilities of the policy; `outcomes` and `limits` of costs in `custom`; `largest_weight`;
-            `confidence` (default 0.95) and `method` of the bounds; `fitted_rows`; and `min_cell`.
+            Further options of `bylaw.audit`: `decisions` (recorded decisions to test instead of the
+            probabilities of the policy), `outcomes` and `limits` (observed costs and their ranges, for rules
+            with `custom`), `largest_weight`, `confidence` (default 0.95), `method` (of the confidence
+            bounds), `fitted_rows` and `min_cell`.
 
         Returns
         -------
         Audit
-            The verdicts, see `bylaw.audit`.
+            A verdict on each rule and on all together, as in `bylaw.audit`.
 
         Raises
         ------
         EvidenceError
-            If `fit` saw these rows, or if labels or groups are missing.
+            If these rows were used in `fit`, or if labels or groups are missing.
 
         Examples
         --------
@@ -998,7 +1018,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return audit(self.policy_, rows, rules=rules, **options)
 
     def explain(self, X: Any, *, sensitive_features: Any = None, reference: Any = None) -> Explanation:
-        """Compute for each row the share of each rule in the score of each action.
+        """Compute the contribution of each rule to the score of each action on each row.
 
         Parameters
         ----------
@@ -1010,7 +1030,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         Returns
         -------
         Explanation
-            The shares, which add up to the scores; see `bylaw.explain`.
+            The contributions, which add up to the scores, as in `bylaw.explain`.
 
         Examples
         --------
@@ -1026,36 +1046,36 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return explain(self.policy_, evidence)
 
     def frontier(self, sweep: Mapping[Any, Any], **options: Any) -> Frontier:
-        """Compute the least cost at each of many levels of a rule: what `fit` would choose there.
+        """Compute the least cost of policies for several levels of a rule (the numbers that bound its rate).
 
-        The models stay as they are: each point is the policy of the out-of-fold predictions of the fit, with
-        labels, groups, calibration and margins as in `fit`. With a guarantee, points have no margin, since
-        the held-out rows certify the rules at their own levels only. The classifier keeps the rows of the fit
-        for this in memory, but not in a file.
+        The models are not trained again: for each level, a policy is fitted to the out-of-fold predictions
+        of `fit`, with the same labels, groups, calibration and margins. With a guarantee, margins are zero,
+        since the held-out rows certify the rules at their original levels only. The rows of the fit, which
+        this needs, are kept in memory, but are not saved with the classifier.
 
         Parameters
         ----------
         sweep : dict
-            {rule: levels} for one or two of the rules and families, given as the objects or their texts, as
-            in `bylaw.frontier`.
+            {rule: levels} for one or two of the rules and families, as objects or as text, as in
+            `bylaw.frontier`.
         **options
-            `tol` of the solver, by default 1e-5, and `callback`, as in `bylaw.frontier`.
+            `tol` (the tolerance of the solver, by default 1e-5) and `callback`, as in `bylaw.frontier`.
 
         Returns
         -------
         Frontier
-            With `levels`, `cost`, `prices` and `policies`; notebooks show it as a curve.
+            The `levels`, `cost`, `prices` and `policies`; notebooks display it as a curve.
 
         Raises
         ------
         InfeasibleRulesError
             If the rules conflict at every level.
         OptionError
-            If the classifier was loaded from a file, which has no rows.
+            If the classifier was loaded from a file, which does not contain the rows of the fit.
 
         See Also
         --------
-        bylaw.frontier : The same for given probabilities.
+        bylaw.frontier : Compute the least cost for given probabilities.
 
         Examples
         --------
@@ -1065,7 +1085,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         >>> X, y = make_classification(200, flip_y=0.2, random_state=0)
         >>> clf = ConstrainedClassifier(LogisticRegression(), "rejected() <= 0.1", random_state=0).fit(X, y)
         >>> curve = clf.frontier({"rejected() <= 0.1": [0.05, 0.1, 0.2]})
-        >>> bool((curve.cost[:-1] > curve.cost[1:]).all())  # the more are rejected, the fewer errors
+        >>> bool((curve.cost[:-1] > curve.cost[1:]).all())  # more rejections, fewer errors
         True
         """
         rows = self._get_fitted_rows("frontier")
@@ -1084,29 +1104,29 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         propensity_weights: Any = None,
         **options: Any,
     ) -> Report:
-        """Write a page about the fitted policy: its decisions, whether its rules hold, and their cost.
+        """Write an HTML report on the fitted policy: its decisions, tests of its rules, and their cost.
 
         Parameters
         ----------
         path : str or path, optional
             The file to write, such as "report.html".
         X, y, sensitive_features, reference, sample_weight, propensity_weights : optional
-            Rows that `fit` did not see, as in `audit`: the rules are then judged on them. By default, rates
-            are estimated on the rows of the fit.
+            Held-out rows, as in `audit`, on which the rules are tested. By default, rates are estimated on
+            the rows of the fit.
         **options
-            As in `bylaw.report.report`, such as `title`, `confidence` and `levels`.
+            Further options of `bylaw.report.report`, such as `title`, `confidence` and `levels`.
 
         Returns
         -------
         Report
-            The page, which notebooks show in a frame and `save` writes to a file.
+            The report, which notebooks display and `save` writes to a file.
 
         Raises
         ------
         OptionError
-            If the classifier was loaded from a file, which has no rows of the fit.
+            If the classifier was loaded from a file, which does not contain the rows of the fit.
         EvidenceError
-            If `fit` saw these rows, or if labels or groups are missing.
+            If these rows were used in `fit`, or if labels or groups are missing.
 
         Examples
         --------
@@ -1130,7 +1150,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             held_out = held_out.with_observed(largest_weight=self.largest_weight)
         elif alone := [name for name, column in columns.items() if column is not None]:
             raise OptionError(
-                f"{alone[0]} must be given together with X, rows that fit did not see: pass both, or neither"
+                f"{alone[0]} must be passed together with X, the held-out rows: pass both, or neither"
             )
         page = report(self.policy_, rows, held_out=held_out, **options)
         if path is not None:
@@ -1141,8 +1161,8 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         check_is_fitted(self)
         if self._fitted_rows is None:
             raise OptionError(
-                f"{method}() needs the rows of the fit, which are not saved with a classifier: fit it again, "
-                f"or call bylaw.{method} with evidence of rows that you have"
+                f"{method}() needs the rows of the fit, which are not saved with a classifier: fit the "
+                f"classifier again, or call bylaw.{method} with the evidence of other rows"
             )
         return self._fitted_rows
 
@@ -1154,7 +1174,10 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         compared: Sequence[str] = (),
         sample_weight: Any = None,
     ) -> Evidence:
-        """Return evidence of new rows, also with the labels of the earlier models in `compared`."""
+        """Return the evidence of new rows: predicted probabilities, known groups, labels of earlier models.
+
+        `compared` names earlier models that are needed besides those in the rules.
+        """
         check_is_fitted(self)
         X = self._check_features(X, reset=False)
         index = check_alignment({"X": X, "sensitive_features": sensitive_features, "reference": reference})
@@ -1181,7 +1204,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         propensity_weights: Any = None,
         query: Problem | None = None,
     ) -> Evidence:
-        """Return evidence of rows, with observed labels and true groups, and the columns of the query."""
+        """Return the evidence of rows with observed labels and groups and the columns that `query` needs."""
         check_is_fitted(self)
         stated = self.policy_.problem
         query = query or stated
@@ -1192,7 +1215,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return rows.with_observed(labels=y, true_groups=groups, propensity_weights=propensity_weights)
 
     def _check_features(self, X: Any, reset: bool) -> Any:
-        """Return X as the models read it, or raise if its columns are not those of the fit."""
+        """Return X in the form that the models read; raise if its columns differ from those of the fit."""
         if len(shape := getattr(X, "shape", (0, 0))) == 1:
             raise EvidenceError(
                 f"X must have rows and columns, got the shape {shape}. Reshape your data: X.reshape(-1, 1) "
@@ -1202,12 +1225,12 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return indexable(X)[0]
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """Return how `fit` passes metadata to the estimator, group estimators, calibrator and splitter.
+        """Return the routing of metadata from `fit` to the models and the splitter.
 
         Returns
         -------
         MetadataRouter
-            The routes, for scikit-learn.
+            The routing, for scikit-learn.
         """
         return make_router(self)
 
@@ -1221,7 +1244,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return tags
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the rows of the fit: a saved classifier holds no labels and groups of single rows."""
+        """Drop the rows of the fit, so that a saved classifier contains no labels or groups of rows."""
         state: Any = super().__getstate__()
         return {**state, "_fitted_rows": None} if "_fitted_rows" in state else state
 

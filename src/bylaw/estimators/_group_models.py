@@ -1,4 +1,4 @@
-"""Models of groups that are unknown when a decision is made, P(s | x) and P(s, y | x)."""
+"""Models of groups that are unknown when a decision is made: P(group | x) and P(group, label | x)."""
 
 from __future__ import annotations
 
@@ -25,15 +25,19 @@ Names = tuple[str, ...]  # attributes that are modeled together
 
 @dataclass(frozen=True)
 class HiddenGroup:
-    """A model of some attributes together, given known ones, and with the label if rules need both."""
+    """Model of the joint distribution of attributes that are unknown at decision time.
 
-    values: Mapping[str, tuple[Value, ...]]  # of each attribute
-    given: Mapping[str, tuple[Value, ...]]  # of known attributes that rules refer to together with these
-    classes: tuple[Value, ...] | None  # with the label, if the model is of both
-    product: bool  # whether the label and the group are taken as independent given x
+    The model may be conditional on known attributes, and include the label if a rule refers to both. A cell
+    is a combination of values of all these columns.
+    """
+
+    values: Mapping[str, tuple[Value, ...]]  # {unknown attribute: its values}
+    given: Mapping[str, tuple[Value, ...]]  # {known attribute in the same rules: its values}
+    classes: tuple[Value, ...] | None  # the classes if the model includes the label, else None
+    product: bool  # True if label and group are assumed to be independent given x
     model: Any  # a classifier of cells, not fitted unless it is frozen
-    route: Any  # its key in the dict of group estimators; None if one model is for all
-    frequencies: Floats  # (*shape): of the cells at fit, for rows that the model gives no probability
+    route: Any  # its key in the dict of group estimators; None if there is no dict
+    frequencies: Floats  # (*shape): counts of rows, used where the model predicts probability zero
 
     @property
     def names(self) -> Names:
@@ -41,7 +45,7 @@ class HiddenGroup:
 
     @property
     def key(self) -> Any:
-        """The attribute, or a tuple of several."""
+        """The name of the attribute, or a tuple of names if there are several."""
         return self.names[0] if len(self.names) == 1 else self.names
 
     @property
@@ -50,7 +54,7 @@ class HiddenGroup:
         return sizes if self.classes is None else (*sizes, len(self.classes))
 
     def encode_cells(self, groups: Mapping[str, KnownGroup], label_codes: Any) -> NDArray[np.int64]:
-        """Return each row's cell as one number, `MISSING` if its label or a group is missing."""
+        """Return the number of the cell of each row, (n_rows,); `MISSING` if a column is missing."""
         named = {**self.given, **self.values}
         codes = [admit_values(name, groups[name], values).codes for name, values in named.items()]
         codes = [*codes, label_codes] if self.classes else codes
@@ -59,7 +63,7 @@ class HiddenGroup:
         return np.where(missing, MISSING, cells)
 
     def predict(self, model: Any, X: Any) -> Floats:
-        """Return predictions of a fitted model, (n_rows, *shape); a frozen one predicts the values."""
+        """Return the probabilities of all cells for each row, (n_rows, *shape), by the fitted `model`."""
         if not is_frozen(self.model):
             return expand_cells(model.predict_proba(X), model.classes_, self.shape)
         if hasattr(model, "predict_joint"):
@@ -77,10 +81,11 @@ class HiddenGroup:
     def make_columns(
         self, cells: Floats, probabilities: Floats, groups: Mapping[str, KnownGroup]
     ) -> tuple[dict[Any, Any], dict[Any, Floats]]:
-        """Return groups and joint for `Evidence`, from probabilities of cells (n_rows, *shape) and labels.
+        """Return the arguments `groups` and `joint` of `Evidence` for the unknown attributes.
 
-        P(s, y | x) = P(s | x, y) P(y | x): the group model gives the first factor and the classifier the
-        second, so that the joint probabilities agree with the classifier's.
+        P(s, y | x) = P(s | x, y) P(y | x): the first factor is from `cells` (n_rows, *shape), predicted by
+        the group model, and the second from `probabilities` (n_rows, n_classes), predicted by the classifier.
+        So the joint probabilities add up to those of the classifier.
         """
         known = [admit_values(name, groups[name], values).codes for name, values in self.given.items()]
         n_rows, depth = len(cells), 1 if self.classes is None else len(self.classes)
@@ -98,7 +103,7 @@ class HiddenGroup:
 
 
 def _normalize_groups(cells: Floats, otherwise: Floats | float) -> Floats:
-    """Return cells divided by their sum over groups (axis 1), or `otherwise` if that is zero."""
+    """Divide cells by their sum over groups (axis 1); where the sum is zero, return `otherwise`."""
     total = cells.sum(axis=1, keepdims=True)
     return np.where(total > 0, cells / np.where(total > 0, total, 1.0), otherwise)
 
@@ -111,7 +116,7 @@ def make_hidden_groups(
     label_codes: NDArray[np.int64] | None,
     product: bool,
 ) -> tuple[HiddenGroup, ...]:
-    """Return the models that the rules need, of hidden attributes and of their combinations."""
+    """Return one model for each combination of unknown attributes that a rule refers to."""
     hidden = find_hidden_names(estimators, problem)
     values = {name: _find_values(name, estimators, groups) for name in hidden}
     known = {name: group.values for name, group in groups.items() if name not in hidden}
@@ -141,8 +146,8 @@ def make_hidden_groups(
         if group.classes is not None and label_codes is None:
             if not is_frozen(model):
                 raise EvidenceError(
-                    f"a rule refers to {' x '.join(names)} and the label together: pass y, from which a "
-                    "model of both is learned, or joint='product' if they are independent given X"
+                    f"y is missing, and a rule refers to {' x '.join(names)} and the label together: pass y "
+                    "to train a model of both, or joint='product' if they are independent given X"
                 )
         elif all(name in groups for name in names):
             cells = group.encode_cells(groups, label_codes)
@@ -150,36 +155,36 @@ def make_hidden_groups(
         models.append(replace(group, frequencies=counts))
     if models and product and not any(group.product for group in models):
         raise OptionError(
-            "joint='product' has no effect: no rule refers to an unknown group and the label together. Leave "
-            "out joint"
+            "joint='product' has no effect if no rule refers to an unknown group and the label together: "
+            "leave out joint"
         )
     used = [group.route for group in models]
     unused = [key for key in estimators if key not in used] if isinstance(estimators, Mapping) else []
     if models and unused:
         needed = [group.key for group in models]
         raise OptionError(
-            f"group_estimator has models that no rule needs, for {unused}: the rules need models for "
-            f"{needed}. Attributes that a rule names together are learned together, by one model under a "
-            "tuple of their names"
+            f"group_estimator must have models for {needed} only, got others for {unused}, which no rule "
+            "uses: leave these out. If a rule refers to several attributes together, pass one model with a "
+            "tuple of their names as its key"
         )
     return tuple(models)
 
 
 def find_hidden_names(estimators: Any, problem: Problem) -> list[str]:
-    """Return the attributes that are unknown at decision time."""
+    """Return the names of the attributes that are unknown at decision time."""
     if not isinstance(estimators, Mapping):
         return list(problem.attributes)
     names = [name for key in estimators for name in (key if isinstance(key, tuple) else (key,))]
     if unknown := set(names) - set(problem.attributes):
         raise OptionError(
-            f"group_estimator has a model for {sorted(unknown)}, to which no rule refers; "
-            f"the rules refer to {list(problem.attributes)}"
+            f"group_estimator must have models for attributes in the rules, {list(problem.attributes)}, got "
+            f"one for {sorted(unknown)}: leave it out"
         )
     return list(dict.fromkeys(names))
 
 
 def _find_values(name: str, estimators: Any, groups: Mapping[str, KnownGroup]) -> tuple[Value, ...]:
-    """Return the values of an attribute: those of a frozen model, or of the rows."""
+    """Return the values of an attribute, from a frozen model or else from the rows."""
     key, model = _find_model(estimators, (name,))
     if is_frozen(model):
         check_is_fitted(model)
@@ -190,17 +195,22 @@ def _find_values(name: str, estimators: Any, groups: Mapping[str, KnownGroup]) -
     if name in groups:
         return groups[name].values
     raise EvidenceError(
-        f"the rules refer to {name!r}: pass sensitive_features with this column to fit, from which its model "
-        "is learned"
+        f"sensitive_features must have the column {name!r}, to which the rules refer: pass it to fit, to "
+        "train the model of this group"
     )
 
 
 def _find_model(estimators: Any, names: Names) -> tuple[Any, Any]:
-    """Return the model of some attributes and its key in a dict; the key is None if one model is for all."""
+    """Return the model of these attributes and its key in the dict `estimators`.
+
+    If `estimators` is one model for all attributes, the key is None.
+    """
     if not isinstance(estimators, Mapping):
         return None, estimators
     tuples = [key for key in estimators if isinstance(key, tuple) and set(names) <= set(key)]
     for key in (names, *names, *tuples):
         if key in estimators:
             return key, estimators[key]
-    raise OptionError(f"group_estimator has no model for {' x '.join(names)}; it has {list(estimators)}")
+    raise OptionError(
+        f"group_estimator must have a model for {' x '.join(names)}, got models for {list(estimators)}"
+    )

@@ -1,4 +1,4 @@
-"""Columns that callers pass with X, such as labels and groups, checked against the rows of X."""
+"""Checks of the columns that are passed with X, such as labels and groups."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class FitRows:
     """The columns of the rows that `fit` gets; a missing label or group has the code `MISSING`."""
 
     X: Any
-    codes: NDArray[np.int64] | None  # (n_rows,): positions of the labels in the classes
+    codes: NDArray[np.int64] | None  # (n_rows,): the index of each label in the classes
     groups: Mapping[str, KnownGroup]
     references: Mapping[str, NDArray[Any]]
     weights: Floats | None = None
@@ -53,12 +53,12 @@ class FitRows:
 
     @property
     def incomplete(self) -> bool:
-        """Whether a label or a group is observed on some of the rows only."""
+        """True if a label or a group is missing on some rows and observed on others."""
         columns = [*([] if self.codes is None else [self.codes]), *(g.codes for g in self.groups.values())]
         return any(0 < (codes >= 0).mean() < 1 for codes in columns)
 
     def select(self, rows: RowIndices) -> FitRows:
-        """Return some of the rows."""
+        """Return the rows with these indices."""
 
         columns: Any = (self.codes, self.weights, self.propensity_weights)
         codes, weights, propensity_weights = (None if column is None else column[rows] for column in columns)
@@ -72,7 +72,7 @@ class FitRows:
         )
 
     def append(self, more: FitRows) -> FitRows:
-        """Return these rows and more, which have no labels and perhaps no groups that are hidden."""
+        """Return these rows followed by unlabeled rows, whose unknown groups may be missing."""
         groups = {}
         for name in dict.fromkeys([*self.groups, *more.groups]):
             known = self.groups.get(name) or more.groups[name]
@@ -92,7 +92,7 @@ class FitRows:
 
 
 def stack_rows(X: Any, more: Any) -> Any:
-    """Return the rows of both in a container of the same kind."""
+    """Concatenate two tables of rows in a container of the same type."""
     if sparse.issparse(X) or sparse.issparse(more):
         return sparse.vstack([X, more], format="csr")
     first, second = (nw.from_native(rows, pass_through=True) for rows in (X, more))
@@ -109,19 +109,19 @@ def stack_rows(X: Any, more: Any) -> Any:
 def check_row_parameters(
     X: Any, weights: Any, sources: Mapping[str, Any], params: Mapping[str, Any], cv: Any
 ) -> None:
-    """Raise an error if an argument has a value for each row of X and none for the unlabeled rows."""
+    """Raise an error if an argument has one value per row of X, but no values for the unlabeled rows."""
     append = "append the rows to X instead, with missing labels in y"
     if weights is not None:
-        raise OptionError(f"sample_weight has no weights of the unlabeled rows: {append}")
+        raise OptionError(f"sample_weight has no weights for the unlabeled rows: {append}")
     if labels := [name for name, source in sources.items() if not is_model(source)]:
         raise OptionError(
-            f"reference {labels[0]!r} has no labels of the unlabeled rows: pass the fitted model, or {append}"
+            f"reference {labels[0]!r} has no labels for the unlabeled rows: pass the fitted model or {append}"
         )
     n_rows = _num_samples(X)
     if aligned := [n for n, v in params.items() if _is_arraylike(v) and _num_samples(v) == n_rows]:
-        raise OptionError(f"{aligned[0]!r} has no values of the unlabeled rows: {append}")
+        raise OptionError(f"the argument {aligned[0]!r} has no values for the unlabeled rows: {append}")
     if cv is not None and not isinstance(cv, int | float | np.number) and not hasattr(cv, "split"):
-        raise OptionError(f"cv lists rows of X, and not the unlabeled ones: {append}")
+        raise OptionError(f"cv must also list the unlabeled rows, got a list of rows of X only: {append}")
 
 
 def check_row_count(column: Any, X: Any, name: str) -> None:
@@ -131,14 +131,18 @@ def check_row_count(column: Any, X: Any, name: str) -> None:
 
 
 def read_labels(model: Any, X: Any, y: Any) -> tuple[NDArray[np.int64] | None, NDArray[Any]]:
-    """Return the positions of the labels in the classes, if there are labels, and the classes."""
+    """Return the codes of the labels, (n_rows,), and the classes, (n_classes,).
+
+    A code is the index of the label in the classes. The codes are None if there are no labels, which only a
+    frozen model allows.
+    """
     if is_frozen(model):
         check_is_fitted(model)
     if y is None:
         if not is_frozen(model):
             raise OptionError(
-                "ConstrainedClassifier requires y to be passed, but the target y is None: labels train the "
-                "estimator. Without labels, wrap a trained estimator with predict_proba in FrozenEstimator"
+                "ConstrainedClassifier requires y to be passed, but the target y is None: pass labels to "
+                "train the estimator, or wrap a trained estimator with predict_proba in FrozenEstimator"
             )
         return None, np.asarray(model.classes_)
     vector, missing = as_partial_vector(column_or_1d(y) if len(getattr(y, "shape", (0,))) == 2 else y, "y")
@@ -157,11 +161,11 @@ def read_labels(model: Any, X: Any, y: Any) -> tuple[NDArray[np.int64] | None, N
     classes = np.asarray(model.classes_) if is_frozen(model) else present
     if unknown := set(present.tolist()) - set(classes.tolist()):
         raise EvidenceError(
-            f"y has labels that the frozen estimator does not know: {sorted(map(str, unknown))}; it knows "
-            f"{classes.tolist()}"
+            f"y must have labels that the frozen estimator was trained on, {classes.tolist()}, got "
+            f"{sorted(map(str, unknown))}: leave out these rows, or pass another estimator"
         )
     if len(classes) < 2:
-        raise EvidenceError(f"y must have two classes or more, got one class, {classes.tolist()}")
+        raise EvidenceError(f"y must have at least two classes, got one class, {classes.tolist()}")
     order = np.argsort(classes)
     codes = np.full(len(missing), MISSING)
     codes[~missing] = order[np.searchsorted(classes, labels, sorter=order)]
@@ -171,7 +175,7 @@ def read_labels(model: Any, X: Any, y: Any) -> tuple[NDArray[np.int64] | None, N
 def list_atoms(
     problem: Problem, classes: tuple[Value, ...], groups: Mapping[str, tuple[Value, ...]]
 ) -> list[tuple[Atom, bool]]:
-    """Return the parts of the objective and of all rules, and whether they refer to labels.
+    """Return the atoms (rates of one action) of the objective and all rules, with True for those of labels.
 
     Raise an error if one of them names an unknown label or group.
     """
@@ -187,15 +191,18 @@ def read_groups(
     hidden: Collection[str] = (),
     argument: str = "sensitive_features",
 ) -> dict[str, KnownGroup]:
-    """Return the columns of these names.
+    """Return the columns of groups with these names.
 
-    A hidden attribute may be left out, or have missing values; a column without any value counts as left out.
+    An attribute in `hidden` may be left out or have missing values; a column without any value counts as left
+    out.
     """
     if isinstance(sensitive_features, str):
         raise EvidenceError(f"{argument} must be a column, got the text {sensitive_features!r}")
     name = getattr(sensitive_features, "name", None)
     if isinstance(name, str) and names and name not in names:
-        raise EvidenceError(f"{argument} is named {name!r}, and the rules refer to {list(names)}; rename it")
+        raise EvidenceError(
+            f"{argument} must have the name of an attribute, {list(names)}, got {name!r}; rename it"
+        )
     groups = {}
     for name, column in select_columns(sensitive_features, names, argument).items():
         what = f"{argument}[{name!r}]"
@@ -208,17 +215,17 @@ def read_groups(
             groups[name] = KnownGroup(group.values, np.where(missing, MISSING, group.codes))
     if absent := [name for name in names if name not in groups and name not in hidden]:
         named = isinstance(sensitive_features, Mapping) or is_frame(sensitive_features)
-        given = f" (it has {list(as_columns(sensitive_features, argument))})" if named else ""
+        given = f", got {list(as_columns(sensitive_features, argument))}" if named else ""
         raise EvidenceError(
-            f"the rules refer to {absent}, which must be known to decide: pass {argument} with "
-            f"{'this column' if len(absent) == 1 else 'these columns'}{given}, "
-            "or fit with a group_estimator, which predicts them from X"
+            f"{argument} must have {absent}, to which the rules refer{given}: pass "
+            f"{'this column' if len(absent) == 1 else 'these columns'}, or fit with a group_estimator that "
+            "predicts the groups from X"
         )
     return groups
 
 
 def read_weights(sample_weight: Any, X: Any) -> Floats:
-    """Return weights, which must be finite, not negative, and not all zero."""
+    """Return sample weights as an array; raise unless they are finite, not negative and not all zero."""
     weights = as_numbers(sample_weight, "sample_weight")
     check_row_count(weights, X, "sample_weight")
     if not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
@@ -227,7 +234,7 @@ def read_weights(sample_weight: Any, X: Any) -> Floats:
 
 
 def read_propensity_weights(propensity_weights: Any, X: Any) -> Floats | None:
-    """Return 1 / P(observed | x), which may be missing on rows without labels and groups."""
+    """Return the weights 1 / P(observed | x), (n_rows,); nan on rows where they are missing."""
     if propensity_weights is None:
         return None
     column, missing = as_partial_vector(propensity_weights, "propensity_weights")
@@ -239,20 +246,20 @@ def read_propensity_weights(propensity_weights: Any, X: Any) -> Floats | None:
 
 
 def select_references(reference: Any, names: Sequence[str]) -> Mapping[str, Any]:
-    """Return earlier models, or columns of their labels, by their names in the rules."""
+    """Return a fitted model or a column of labels for each name of an earlier model in the rules."""
     if not is_model(reference):
         return select_columns(reference, names, "reference")
     if len(names) > 1:
         raise EvidenceError(
-            f"reference is one model, and the rules compare with {list(names)}; pass a dict {{name: model}}"
+            f"reference must be a dict {{name: model}} for the earlier models {list(names)}, got one model"
         )
     return dict.fromkeys(names, reference)
 
 
 def is_model(source: Any) -> bool:
-    """Return whether a reference is a model, and not its labels."""
+    """Return True if a reference is a fitted model, and False if it is a column of labels."""
     if isinstance(source, type):
-        raise OptionError(f"reference is the class {source.__name__}; pass a fitted model, or its labels")
+        raise OptionError(f"reference must be a fitted model or its labels, got the class {source.__name__}")
     return hasattr(source, "predict") or hasattr(source, "predict_set")
 
 
@@ -263,7 +270,10 @@ def read_references(
     sensitive_features: Any,
     attributes: Sequence[str],
 ) -> dict[str, NDArray[Any]]:
-    """Return each earlier model's labels of these rows, as given or predicted."""
+    """Return the labels (n_rows,) of each earlier model, by its name.
+
+    The sources are columns of labels, or fitted models that predict the labels.
+    """
     if not (isinstance(sensitive_features, Mapping) or is_frame(sensitive_features)):
         sensitive_features = select_columns(sensitive_features, attributes, "sensitive_features")
     columns = {}
@@ -271,8 +281,8 @@ def read_references(
         source, what = sources.get(name), f"reference {name!r}"
         if source is None:
             raise EvidenceError(
-                f"the rules compare with {name!r}: pass reference= its labels of these rows, or fit with the "
-                "fitted model itself as reference"
+                f"reference must have the labels of the earlier model {name!r}, which the rules use: pass "
+                "its labels on these rows, or pass the fitted model as reference to fit"
             )
         labels = _predict_reference(source, X, sensitive_features) if is_model(source) else source
         columns[name] = as_vector(labels, what)
@@ -281,9 +291,14 @@ def read_references(
 
 
 def _predict_reference(model: Any, X: Any, sensitive_features: Any) -> NDArray[Any]:
-    """Return the labels of an earlier model, which may be a constrained classifier that rejects rows."""
+    """Return the labels that an earlier model predicts, (n_rows,).
+
+    If the model is a constrained classifier, its rejections become `REJECTED`.
+    """
     if not hasattr(model, "predict"):
-        raise OptionError("the reference decides on sets of labels, and rules compare with single labels")
+        raise OptionError(
+            "reference must be a model that predicts one label per row, got one that predicts sets of labels"
+        )
     takes_groups = "sensitive_features" in signature(model.predict).parameters
     labels = model.predict(X, **({"sensitive_features": sensitive_features} if takes_groups else {}))
     rejections = list(getattr(model, "actions_", ()))[len(getattr(model, "classes_", ())) :]

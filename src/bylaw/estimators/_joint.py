@@ -19,7 +19,7 @@ class JointClassifier(MetaEstimatorMixin, BaseEstimator):
     """A model of the joint distribution of several columns given x, such as P(group, label | x).
 
     Each combination of values is a class, so that the joint distribution is learned directly and not as a
-    product of marginals. `ConstrainedClassifier` makes such a model if it needs one; to pass a fitted one,
+    product of marginals. `ConstrainedClassifier` makes such a model if it needs one. To pass a fitted one,
     use `group_estimator=FrozenEstimator(joint_classifier)`.
 
     Parameters
@@ -31,11 +31,11 @@ class JointClassifier(MetaEstimatorMixin, BaseEstimator):
     Attributes
     ----------
     estimator_ : classifier
-        fitted, with one class for each combination in the training rows.
+        The fitted classifier, with one class for each combination of values in the training rows.
     values_ : tuple of tuples
-        the values of each column, sorted.
+        The values of each column, sorted.
     shape_ : tuple of int
-        the number of values of each column.
+        The number of values of each column.
 
     Examples
     --------
@@ -64,34 +64,39 @@ class JointClassifier(MetaEstimatorMixin, BaseEstimator):
         Parameters
         ----------
         X : array or frame of shape (n_rows, n_features)
-            the features, as the estimator takes them.
+            The features, in a form that the estimator accepts.
         columns : frame, dict, or array of shape (n_rows, n_columns)
-            the columns to predict, one value per row and column.
+            The columns to predict.
         **params
-            passed to the estimator's `fit`.
+            Further arguments for the `fit` of the estimator.
 
         Returns
         -------
         JointClassifier
-            the fitted model itself.
+            The fitted model itself.
 
         Raises
         ------
         EvidenceError
-            if a column has missing values, or another length or pandas index than the others.
+            If a column has missing values, or another length or pandas index than the others.
         OptionError
-            if the estimator has neither `predict_proba` nor `decision_function`.
+            If the estimator has neither `predict_proba` nor `decision_function`.
         """
         check_alignment({"X": X, "columns": columns, **params})
         if not (isinstance(columns, dict) or is_frame(columns)):
             array = np.asarray(columns, dtype=object)
             if array.ndim != 2:
-                raise EvidenceError(f"columns must have shape (rows, columns), got {array.shape}")
+                raise EvidenceError(
+                    f"columns must be an array of shape (n_rows, n_columns), got the shape {array.shape}"
+                )
             columns = {str(i): array[:, i] for i in range(array.shape[1])}
         named = as_columns(columns, "columns").items()
         groups = [factorize(as_vector(column, f"column {name!r}"), name) for name, column in named]
         if len({len(group.codes) for group in groups}) != 1:
-            raise EvidenceError("columns must be one or more columns of the same length")
+            lengths = [len(group.codes) for group in groups]
+            raise EvidenceError(
+                f"columns must be one or more columns of the same length, got lengths {lengths}"
+            )
         self.values_ = tuple(group.values for group in groups)
         self.shape_ = tuple(map(len, self.values_))
         cells = np.ravel_multi_index([group.codes for group in groups], self.shape_)
@@ -100,33 +105,34 @@ class JointClassifier(MetaEstimatorMixin, BaseEstimator):
         return self
 
     def predict_joint(self, X: Any) -> Floats:
-        """Return joint probabilities of the columns.
+        """Return the joint probabilities of the columns.
 
         Parameters
         ----------
         X : array or frame of shape (n_rows, n_features)
-            new rows.
+            New rows.
 
         Returns
         -------
         array of shape (n_rows, n_values of the first column, n_values of the second, ...)
-            in the order of `values_`; zero for a combination that the training rows do not have.
+            Probabilities, in the order of `values_`; zero for a combination of values that no training row
+            has.
         """
         check_is_fitted(self)
         return expand_cells(self.estimator_.predict_proba(X), self.estimator_.classes_, self.shape_)
 
     def predict_proba(self, X: Any) -> list[Floats]:
-        """Return marginal probabilities of each column.
+        """Return the marginal probabilities of each column.
 
         Parameters
         ----------
         X : array or frame of shape (n_rows, n_features)
-            new rows.
+            New rows.
 
         Returns
         -------
         list of arrays of shape (n_rows, n_values)
-            one for each column, in the order of `values_`.
+            One array for each column, in the order of `values_`.
         """
         joint = self.predict_joint(X)
         axes = range(1, joint.ndim)
@@ -134,7 +140,10 @@ class JointClassifier(MetaEstimatorMixin, BaseEstimator):
 
 
 def expand_cells(probabilities: Floats, cells: NDArray[np.int64], shape: tuple[int, ...]) -> Floats:
-    """Return probabilities of all cells, (n_rows, *shape), from those that a model was trained on."""
+    """Return probabilities of all cells, (n_rows, *shape); zero for cells that the model has not seen.
+
+    `cells` are the numbers of the cells in the columns of `probabilities`.
+    """
     full = np.zeros((len(probabilities), int(np.prod(shape))))
     full[:, cells] = probabilities
     return full.reshape(-1, *shape)

@@ -1,8 +1,9 @@
 """The local polynomial estimator of P(Y = y | x) (section 3.2 of the paper), for few features.
 
-At each point x a polynomial in X_i - x is fitted to 1{Y_i = y} by least squares with weights
-K((X_i - x) / h); its value at zero is the estimate. All classes share the weights, so that there is one solve
-per point, and the estimates add up to one. The bandwidth h is chosen by leave-one-out cross-validation.
+For each point x, a polynomial in X_i - x is fitted to 1{Y_i = y} by least squares with weights
+K((X_i - x) / h), and its value at zero is the estimate. All classes share the weights, so that one linear
+system per point is solved, and the estimates add up to one. The bandwidth h is chosen by leave-one-out
+cross-validation.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from bylaw._base import Floats, check_choice, check_positive, check_whole
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.rows import check_alignment
 
-# Kernels of the distance in bandwidths, and the distance at which they end.
+# Kernels K(distance / h), and the value of distance / h beyond which each kernel is zero.
 KERNELS: Mapping[str, tuple[Callable[[Floats], Floats], float]] = {
     "rectangular": (np.ones_like, 1.0),
     "triangular": (lambda u: 1 - u, 1.0),
@@ -38,8 +39,8 @@ _SINGULAR = 1e-9  # eigenvalues below this share of the largest one count as zer
 class LocalPolynomialClassifier(ClassifierMixin, BaseEstimator):
     """Local polynomial regression of P(Y = y | x) (section 3.2 of the paper), for few features.
 
-    Distances are Euclidean: scale the features first, for instance with `StandardScaler`. The cost, and the
-    number of rows that are needed, grow quickly with the number of features.
+    Distances are Euclidean: scale the features first, for instance with `StandardScaler`. The computing time
+    and the number of rows that are needed grow quickly with the number of features.
 
     Parameters
     ----------
@@ -47,22 +48,22 @@ class LocalPolynomialClassifier(ClassifierMixin, BaseEstimator):
         The degree of the polynomial: 0 averages (the Nadaraya-Watson estimator), 1 is local linear
         regression, and so on.
     bandwidth : float or "cv", default="cv"
-        h, in the units of the features; "cv" chooses the one with the least squared error by leave-one-out
-        cross-validation, on up to 1,000 of the training rows.
+        The bandwidth h, in the units of the features. "cv" chooses the bandwidth with the least leave-one-out
+        squared error on up to 1,000 of the training rows.
     kernel : str, default="epanechnikov"
-        "epanechnikov", "rectangular", "triangular", "biweight", "tricube" or "gaussian" (cut off at six
-        bandwidths).
+        The kernel: "epanechnikov", "rectangular", "triangular", "biweight", "tricube" or "gaussian"
+        (cut off at six bandwidths).
 
     Attributes
     ----------
     classes_ : array of shape (n_classes,)
-        the labels, sorted.
+        The labels, sorted.
     frequencies_ : array of shape (n_classes,)
-        of the classes, weighted.
+        The weighted frequencies of the classes.
     bandwidth_ : float
-        the one in use.
+        The bandwidth in use.
     bandwidths_, errors_ : arrays of shape (n_bandwidths,)
-        with "cv", the bandwidths that were tried, and the leave-one-out error of each.
+        With "cv", the bandwidths that were tried, and the leave-one-out error of each.
 
     References
     ----------
@@ -91,28 +92,28 @@ class LocalPolynomialClassifier(ClassifierMixin, BaseEstimator):
         self.kernel = kernel
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Store the rows, and choose the bandwidth.
+        """Store the training rows and choose the bandwidth.
 
         Parameters
         ----------
         X : array of shape (n_rows, n_features)
-            numbers.
+            Features, which must be numbers.
         y : array of shape (n_rows,)
-            the labels, of at least two classes.
+            Labels, of at least two classes.
         sample_weight : array of shape (n_rows,), optional
-            rows of weight zero are left out.
+            Weights of the rows. Rows of weight zero are left out.
 
         Returns
         -------
         LocalPolynomialClassifier
-            the fitted classifier itself.
+            The fitted classifier itself.
 
         Raises
         ------
         OptionError
-            if an option is out of range.
+            If an option is out of range.
         EvidenceError
-            if there is only one class, or X, y and sample_weight have different pandas indexes.
+            If y has only one class, or X, y and sample_weight have different pandas indexes.
         """
         check_alignment({"X": X, "y": y, "sample_weight": sample_weight})
         X, y = validate_data(self, X, y, dtype=np.float64)
@@ -124,7 +125,7 @@ class LocalPolynomialClassifier(ClassifierMixin, BaseEstimator):
             check_positive(self.bandwidth, "bandwidth")
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise EvidenceError("the classifier needs samples of at least 2 classes, and y has one class")
+            raise EvidenceError("the classifier needs samples of at least 2 classes in y, got one class")
         weights = _check_sample_weight(sample_weight, X)
         kept = weights > 0
         self._X, self._weights = X[kept], weights[kept]
@@ -140,20 +141,20 @@ class LocalPolynomialClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def predict_proba(self, X: Any) -> Floats:
-        """Return probabilities of the classes.
+        """Return the probabilities of the classes for each row.
 
-        If the local fit is not unique, it is the one of least norm; if no row is near, the estimates are the
-        frequencies of the classes (the paper has zero for both).
+        If the local fit is not unique, the fit of least norm is used. If no training row is near, the
+        probabilities are the frequencies of the classes (the paper uses zero in both cases).
 
         Parameters
         ----------
         X : array of shape (n_rows, n_features)
-            new rows.
+            New rows.
 
         Returns
         -------
         array of shape (n_rows, n_classes)
-            in the order of `classes_`.
+            Probabilities, in the order of `classes_`.
         """
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
@@ -166,12 +167,12 @@ class LocalPolynomialClassifier(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : array of shape (n_rows, n_features)
-            new rows.
+            New rows.
 
         Returns
         -------
         array of shape (n_rows,)
-            labels.
+            Predicted labels.
         """
         best = self.predict_proba(X).argmax(axis=1)  # raises if not fitted
         return self.classes_[best]
@@ -182,7 +183,10 @@ class LocalPolynomialClassifier(ClassifierMixin, BaseEstimator):
         return np.where(total > 0, clipped / np.where(total > 0, total, 1.0), self.frequencies_)
 
     def _iterate_smoothers(self, X: Floats, bandwidth: float) -> Iterator[tuple[sparse.csr_array, slice]]:
-        """Yield the linear smoother L of some rows at a time: the estimates are L @ indicators."""
+        """Yield the matrix of the linear smoother for successive slices of the rows of X.
+
+        The estimates on a slice are the matrix times the class indicators of the training rows.
+        """
         counts = self._tree.query_radius(X, KERNELS[self.kernel][1] * bandwidth, count_only=True)
         # About 50,000 pairs of a point and a neighbor at once fit into the cache of a core.
         batches = np.cumsum(counts) // 50_000
@@ -212,7 +216,7 @@ class LocalPolynomialClassifier(ClassifierMixin, BaseEstimator):
         return sparse.csr_array((weights * values, columns, ends), shape=shape)
 
     def _choose_bandwidth(self) -> float:
-        """Return the bandwidth with the least leave-one-out error on a sample of the rows."""
+        """Return the bandwidth with the least leave-one-out error on a sample of the training rows."""
         rng = np.random.default_rng(0)
         # 200 to 1,000 rows, which take 2e7 pairs with other rows at most.
         count = int(np.clip(2e7 / len(self._X), 200, 1000))
@@ -228,10 +232,10 @@ class LocalPolynomialClassifier(ClassifierMixin, BaseEstimator):
         return float(self.bandwidths_[int(np.argmin(self.errors_))])
 
     def _leave_one_out_error(self, bandwidth: float, sample: NDArray[np.intp]) -> float:
-        """Return the mean squared error of these rows, each predicted from all others.
+        """Compute the mean squared error on a sample of training rows, each predicted from all other rows.
 
-        A linear smoother L needs no refit: the leave-one-out estimate of row i is exactly
-        (estimate_i - L_ii y_i) / (1 - L_ii).
+        No refit is needed: with the matrix L of the linear smoother, the leave-one-out estimate of row i is
+        exactly (estimate_i - L_ii y_i) / (1 - L_ii).
         """
         total = 0.0
         for smoother, part in self._iterate_smoothers(self._X[sample], bandwidth):

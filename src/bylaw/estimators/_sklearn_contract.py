@@ -1,4 +1,4 @@
-"""Parts of scikit-learn's contract: models to clone, random states, metadata routing, scorers of searches."""
+"""Helpers for scikit-learn's conventions: cloning, random states, metadata routing, scorers of searches."""
 
 from __future__ import annotations
 
@@ -23,19 +23,22 @@ from bylaw._base import Floats, find_stack_level
 from bylaw.errors import OptionError
 from bylaw.language import Problem
 
-_SCORER = {  # by kind of decisions: whether a scorer of labels is refused, and why
-    "sets": (True, "compares one label per row, and the decisions are sets of labels"),
+_SCORER = {  # {kind of decisions: (True if scorers of labels raise an error, the reason)}
+    "sets": (True, "compares single labels, but the decisions are sets of labels"),
     "reject": (False, "counts a rejection as a wrong label"),
     "options": (False, "counts an option as a wrong label"),
 }
 _INSTEAD = (
-    "Leave out scoring=: score() is one minus the expected cost, with the randomness of the decisions "
-    "integrated out"
+    "Leave out scoring=: the classifier's score() is one minus the expected cost, averaged over the random "
+    "decisions"
 )
 
 
 def ensure_probabilities(estimator: Any, what: str) -> Any:
-    """Return the classifier, calibrated if it only has a decision function."""
+    """Return a classifier with `predict_proba`: the classifier itself, or a calibrated version of it.
+
+    A classifier that has only `decision_function` is wrapped in `CalibratedClassifierCV`.
+    """
     if hasattr(estimator, "predict_proba"):
         return estimator
     if hasattr(estimator, "decision_function"):
@@ -46,17 +49,17 @@ def ensure_probabilities(estimator: Any, what: str) -> Any:
 
 
 def clone_unfitted(estimator: Any) -> Any:
-    """Return an unfitted copy of one estimator; `clone` is annotated for collections, too."""
+    """Return an unfitted copy of one estimator, with a simpler type annotation than `clone`."""
     return clone(estimator)
 
 
 def is_frozen(estimator: Any) -> bool:
-    """Return whether an estimator is not to be trained again."""
+    """Return True if the estimator is a `FrozenEstimator`, which is not trained again."""
     return isinstance(estimator, FrozenEstimator)
 
 
 def is_fraction(cv: Any) -> bool:
-    """Return whether `cv` is the fraction of the rows to predict, in one split."""
+    """Return True if `cv` is a fraction of the rows, for one split, and not a number of folds."""
     return isinstance(cv, Real) and not isinstance(cv, Integral)
 
 
@@ -73,17 +76,23 @@ def check_random_state(state: Any) -> None:
 
 
 def make_seed(state: Any) -> Any:
-    """Return a state for scikit-learn's splitters, which do not take a `Generator`."""
+    """Return a random state that scikit-learn's splitters accept, which do not accept a `Generator`."""
     return int(state.integers(2**31)) if isinstance(state, np.random.Generator) else state
 
 
 def make_generator(state: Any) -> np.random.Generator:
-    """Return a generator: a seed gives the same numbers at each call, and a generator new ones."""
+    """Return a numpy Generator for a random state.
+
+    A seed gives the same numbers at each call; a `Generator` or `RandomState` gives new ones.
+    """
     return np.random.default_rng(state.randint(2**31) if isinstance(state, np.random.RandomState) else state)
 
 
 def make_router(owner: Any) -> MetadataRouter:
-    """Return the router of `fit` to the classifier, its estimator, group models, calibrator and splitter."""
+    """Return the metadata router of `fit`.
+
+    It routes to the classifier itself, its estimator, group estimators, calibrator and splitter.
+    """
     mapping = MethodMapping().add(caller="fit", callee="fit")
     router = MetadataRouter(owner=owner).add_self_request(owner)
     router.add(estimator=owner.estimator, method_mapping=mapping)
@@ -99,12 +108,12 @@ def make_router(owner: Any) -> MetadataRouter:
 
 
 def name_route(key: Any) -> str:
-    """Return the name of a group model in the router; the key of a single model is None."""
+    """Return the name of a group estimator in the metadata router; the key of a single model is None."""
     return "group_estimator" if key is None else f"group_estimator_{key}"
 
 
 class Routes:
-    """The parameters of a call of `fit` for each model and for the splitter."""
+    """The extra arguments of a call of `fit`, distributed to the models and the splitter."""
 
     def __init__(self, owner: Any, weights: Floats | None, params: Mapping[str, Any], own: Mapping[str, Any]):
         self.weights = weights
@@ -113,12 +122,12 @@ class Routes:
         names = [name for name in signature(owner.fit).parameters if name not in ("X", "y", "params")]
         for name in params:  # a misspelled argument of `fit` is not one of the estimator's
             if close := get_close_matches(name, names, n=1, cutoff=0.8):
-                raise OptionError(f"fit() has no argument {name!r}; did you mean {close[0]!r}?")
+                raise OptionError(f"fit() got an unknown argument {name!r}; did you mean {close[0]!r}?")
         if get_config()["enable_metadata_routing"]:
             self.routed = process_routing(owner, "fit", sample_weight=weights, **own, **params)
 
     def select_params(self, name: str, model: Any) -> Mapping[str, Any]:
-        """Return the parameters for the `fit` of the model that has this name in the router."""
+        """Return the keyword arguments for the `fit` of the model with this name in the router."""
         params = self.params if name == "estimator" else {}
         if is_frozen(model):
             if params and self.routed is None:
@@ -135,8 +144,8 @@ class Routes:
         if "sample_weight" in signature(last.fit).parameters:
             return {f"{step}__sample_weight" if step else "sample_weight": self.weights, **params}
         warnings.warn(
-            f"{type(model).__name__} takes no sample_weight: only the policy uses the weights, and not the "
-            "training of this model",
+            f"{type(model).__name__} does not accept sample_weight, so the weights are used for the policy "
+            "only: use another model to train with weights",
             UserWarning,
             stacklevel=find_stack_level(),
         )
@@ -144,15 +153,16 @@ class Routes:
 
     @property
     def split_params(self) -> Mapping[str, Any]:
-        """Parameters for the splitter."""
+        """The keyword arguments for the `split` of the splitter."""
         return self.routed.splitter.split if self.routed is not None and "splitter" in self.routed else {}
 
 
 def check_search(problem: Problem, needed: Sequence[str]) -> None:
-    """Raise an error if a search that calls `fit` has a scorer that cannot score the classifier.
+    """Raise an error if `fit` runs inside a search whose scorer cannot score this classifier.
 
-    scikit-learn turns an error of a scorer into a score that is nan, but raises an error of `fit`. `needed`
-    are the arguments that `predict` and `score` take beside X: groups and earlier models.
+    The check is made in `fit` because scikit-learn reports its errors, but turns errors of a scorer into the
+    score nan. `needed` names the arguments that `predict` and `score` need besides X: groups and earlier
+    models.
     """
     # Find the scorers of the search in its frame on the stack.
     frame: FrameType | None = sys._getframe()
@@ -169,13 +179,13 @@ def check_search(problem: Problem, needed: Sequence[str]) -> None:
             if needed and not get_config()["enable_metadata_routing"]:
                 requests = ", ".join(f"{name}=True" for name in needed)
                 raise OptionError(
-                    f"the search gives {' and '.join(needed)} to fit, but not to score: that takes metadata "
-                    "routing. Write before it:\n"
+                    f"the search passes {' and '.join(needed)} to fit, but not to score: enable metadata "
+                    "routing before the search:\n"
                     "    sklearn.set_config(enable_metadata_routing=True)\n"
                     f"    clf = clf.set_fit_request({requests}).set_score_request({requests})"
                 )
             continue
-        # A scorer of scikit-learn compares predict(X) with labels.
+        # Any other scorer of scikit-learn compares predict(X) with labels.
         name = getattr(getattr(one, "_score_func", one), "__name__", "the scorer")
         message = (
             f"{name} {reason}. {_INSTEAD}. For another rate, pass a function: scoring=lambda clf, X, y: "
@@ -185,7 +195,7 @@ def check_search(problem: Problem, needed: Sequence[str]) -> None:
             raise OptionError(message)
         if needed:
             raise OptionError(
-                f"{name} calls predict without the {' and '.join(needed)} that it needs. {_INSTEAD}"
+                f"{name} calls predict without {' and '.join(needed)}, which predict needs. {_INSTEAD}"
             )
         if reason:
             warnings.warn(message, UserWarning, stacklevel=find_stack_level())

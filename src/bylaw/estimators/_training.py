@@ -1,6 +1,7 @@
-"""The models of a constrained classifier: cross-fitted to choose the policy, then trained for use.
+"""Training of the models of a constrained classifier.
 
-Cross-fitting predicts each row by a model that was not trained on it, by folds or by one split.
+Cross-fitting predicts each row with a model that was not trained on it, by folds or by one split. The policy
+is chosen on these predictions, and then the models are trained for new rows.
 """
 
 from __future__ import annotations
@@ -32,18 +33,18 @@ Params = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class TrainedModels:
-    """Models that are ready for new rows."""
+    """Trained models that predict new rows."""
 
-    model: Any  # of the labels
+    model: Any  # the model of the labels
     hidden: tuple[HiddenGroup, ...]
-    group_models: tuple[Any, ...]  # one for each hidden group
+    group_models: tuple[Any, ...]  # a fitted model for each of `hidden`
     classes: NDArray[Any]
-    # Models of the label and of each hidden group's cells, given log-ratios of all probabilities: the policy
-    # reads only these probabilities, so that it needs P(label | probabilities) and P(group | probabilities).
+    # Models of the label and of the cells of each hidden group, given log-ratios of all probabilities. The
+    # policy reads only these probabilities: it needs P(label | probabilities) and P(group | probabilities).
     calibrators: tuple[Any, ...] = ()
 
     def make_evidence(self, rows: FitRows, largest_weight: float | None = None) -> Evidence:
-        """Return evidence of rows, with what was observed on them."""
+        """Return the evidence of rows: predictions of the models and observed columns."""
         labels = predict_labels(self.model, rows.X, self.classes, "the estimator")
         cells = [h.predict(model, rows.X) for h, model in zip(self.hidden, self.group_models, strict=True)]
         return self.assemble(labels, cells, rows, largest_weight)
@@ -51,7 +52,11 @@ class TrainedModels:
     def assemble(
         self, labels: Floats, cells: Sequence[Floats], rows: FitRows, largest_weight: float | None = None
     ) -> Evidence:
-        """Return evidence from predictions; hidden groups have probabilities, and observed true values."""
+        """Return evidence made of predictions and observed columns.
+
+        `labels` (n_rows, n_classes) are the predicted probabilities of labels, and `cells` the predictions of
+        each group model. Unknown groups become probabilities, and their observed values become true groups.
+        """
         if self.calibrators:
             scores, (label_model, *group_models) = compute_log_ratios(labels, cells), self.calibrators
             labels = predict_labels(label_model, scores, self.classes, "the calibrator")
@@ -89,23 +94,23 @@ class TrainedModels:
 
 @dataclass(frozen=True)
 class Training:
-    """Rows, and the models that are trained on them unless they are frozen."""
+    """Rows, and the models to train on them; frozen models are not trained."""
 
     rows: FitRows
-    model: Any  # of the labels
-    hidden: tuple[HiddenGroup, ...]  # models of groups
+    model: Any  # the model of the labels
+    hidden: tuple[HiddenGroup, ...]  # the models of groups
     classes: NDArray[Any]
     cv: Any
     random_state: Any
     n_jobs: int | None
-    calibrator: Any  # of labels and groups given all scores, or None
-    params: Params  # for the fit of the model,
-    group_params: Sequence[Params]  # of each model of groups,
-    calibrator_params: Params  # and of the calibrator
-    split_params: Params  # for the splitter
+    calibrator: Any  # a classifier of labels and groups given the log-ratios, or None
+    params: Params  # arguments of the fit of the model of the labels
+    group_params: Sequence[Params]  # arguments of the fit of each model of groups
+    calibrator_params: Params  # arguments of the fit of the calibrator
+    split_params: Params  # arguments of the splitter
 
     def select_rows(self, rows: RowIndices) -> Training:
-        """Return the same models on some of the rows."""
+        """Return the same models with only the rows of these indices."""
 
         def select(params: Params) -> Params:
             return _check_method_params(self.rows.X, params=dict(params), indices=rows)
@@ -121,7 +126,7 @@ class Training:
 
     @cached_property
     def splits(self) -> list[tuple[RowIndices, RowIndices]]:
-        """Rows to train on and rows to predict, in each fold; none if all models are frozen."""
+        """Pairs of row indices, to train on and to predict, for each fold; empty if all models are frozen."""
         if is_frozen(self.model) and all(is_frozen(group.model) for group in self.hidden):
             return []
         codes, labels, labeled = self.rows.codes, None, None
@@ -132,29 +137,31 @@ class Training:
 
     @cached_property
     def policy_rows(self) -> FitRows:
-        """The rows on which the policy is chosen: those with out-of-fold predictions, or all."""
+        """The rows that the policy is chosen on: those with out-of-fold predictions, or all rows."""
         return self.rows.select(self._chosen) if self.splits else self.rows
 
     @cached_property
     def _chosen(self) -> RowIndices:
-        """Positions of the policy's rows."""
+        """Indices of the rows that the policy is chosen on."""
         return np.concatenate([test for _, test in self.splits]) if self.splits else np.arange(len(self.rows))
 
     def cross_fit(self) -> tuple[Evidence, TrainedModels]:
-        """Return the policy's rows with out-of-fold predictions, and models for new rows.
+        """Return the evidence with out-of-fold predictions, and the models trained for new rows.
 
-        These are trained on all rows or, with one split, on its first part.
+        The models are trained on all rows or, with one split, on its training part.
         """
         if self.calibrator is not None:
             if self.rows.codes is None:
-                raise OptionError("a calibrator learns from labels: pass y, or leave out calibrator")
+                raise OptionError("a classifier as calibrator needs labels: pass y, or leave out calibrator")
             if unknown := [name for h in self.hidden for name in h.names if name not in self.rows.groups]:
-                raise OptionError(f"a calibrator learns from groups: pass sensitive_features with {unknown}")
+                raise OptionError(
+                    f"a classifier as calibrator needs groups: pass sensitive_features with {unknown}"
+                )
         X, codes = self.policy_rows.X, self.rows.codes
         if is_frozen(self.model):
             labels = predict_labels(self.model, X, self.classes, "the estimator")
         else:
-            what = "the estimator, in one of the folds,"
+            what = "in one of the folds, the estimator"
             parts = self._predict_out_of_fold(self.model, codes, self.classes, self.params)
             labels = np.concatenate([align_columns(p, seen, self.classes, what) for p, seen in parts])
         targets = [
@@ -180,9 +187,9 @@ class Training:
     def _predict_out_of_fold(
         self, model: Any, codes: Any, values: Any, params: Params
     ) -> list[tuple[Floats, Any]]:
-        """Return for each split the predicted probabilities, and the classes of its training rows.
+        """Return the predicted probabilities and the classes of the model of each split.
 
-        Models are trained on the rows with an observed target.
+        Models are trained on the rows whose target is observed.
         """
         target, parallel = codes if values is None else values[codes], Parallel(n_jobs=self.n_jobs)
         return parallel(  # type: ignore[return-value]
@@ -195,7 +202,10 @@ class Training:
     def _fit_calibrators(
         self, labels: Floats, cells: Sequence[Floats], targets: Sequence[Any]
     ) -> tuple[Any, ...]:
-        """Return models of the label and of groups, trained on the rows with all labels and groups."""
+        """Fit one calibrator of the label and one of each group model, and return them.
+
+        They are trained on the out-of-fold predictions for rows whose label and groups are all observed.
+        """
         columns: list[Any] = [self.rows.codes, *targets]
         observed = np.logical_and.reduce([column[self._chosen] >= 0 for column in columns])
         rows = self._chosen[observed]
@@ -206,7 +216,7 @@ class Training:
         return tuple(clone_unfitted(model).fit(scores, target, **params) for target in wanted)
 
     def _train(self, model: Any, codes: Any, values: Any, params: Params) -> Any:
-        """Return the model, trained on the rows with an observed target unless it is frozen."""
+        """Return the model trained on the rows with an observed target, or a frozen model unchanged."""
         if is_frozen(model):
             return model
         X, target = self.rows.X, codes if values is None else values[codes]
@@ -224,18 +234,21 @@ def _fit_and_predict(
 
 
 def fit_on(model: Any, X: Any, target: Any, rows: RowIndices, params: Params) -> Any:
-    """Fit a model on some of the rows."""
+    """Fit a model on the rows with these indices."""
     own = _check_method_params(X, params=dict(params), indices=rows)
     return model.fit(_safe_indexing(X, rows), _safe_indexing(target, rows), **own)
 
 
 def predict_labels(model: Any, X: Any, classes: Any, what: str) -> Floats:
-    """Return probabilities of these classes."""
+    """Return the predicted probabilities of these classes, in this order."""
     return align_columns(model.predict_proba(X), model.classes_, classes, what)
 
 
 def align_columns(probabilities: Any, present: Any, classes: Any, what: str) -> Floats:
-    """Return columns in the order of `classes`, which must all be among those present."""
+    """Return the columns of probabilities in the order of `classes`.
+
+    Raise an error if one of them is not in `present`, the classes that the model was trained on.
+    """
     positions = {label: i for i, label in enumerate(np.asarray(present).tolist())}
     wanted = np.asarray(classes).tolist()
     if missing := [label for label in wanted if label not in positions]:
@@ -247,18 +260,18 @@ def align_columns(probabilities: Any, present: Any, classes: Any, what: str) -> 
 
 
 def compute_log_ratios(labels: Floats, cells: Sequence[Floats]) -> Floats:
-    """Return log-ratios of probabilities to those of the last class or cell, (n_rows, n_scores)."""
+    """Return the log-ratios of each probability to that of the last class or cell, (n_rows, n_scores)."""
     tables = [np.log(np.maximum(p.reshape(len(p), -1), 1e-6)) for p in (labels, *cells)]
     return np.concatenate([table[:, :-1] - table[:, -1:] for table in tables], axis=1)
 
 
 def split_held_out(n_rows: int, fraction: float, rng: np.random.Generator) -> tuple[RowIndices, RowIndices]:
-    """Return the rows that choose the policy and those that certify it, at random."""
+    """Split row indices at random: those that choose the policy, and those that certify it."""
     n_held_out = round(fraction * n_rows)
     if not 0 < n_held_out < n_rows:
         raise OptionError(
-            f"held_out={fraction} of {n_rows} rows leaves none for one of the two parts: pass more rows, or "
-            "another fraction"
+            f"held_out={fraction} of {n_rows} rows leaves no row to choose the policy or to certify it: pass "
+            "more rows, or another fraction"
         )
     order = rng.permutation(n_rows)
     return np.sort(order[n_held_out:]), np.sort(order[:n_held_out])
@@ -272,11 +285,12 @@ def make_splits(
     params: Params,
     labeled: NDArray[np.bool_] | None = None,
 ) -> list[tuple[RowIndices, RowIndices]]:
-    """Return folds (`cv` is a number or a splitter), or one split (a fraction), stratified by the labels.
+    """Return pairs of row indices, to train on and to predict, stratified by the labels.
 
-    `labeled` are the rows with a label, unless all have one. Each unlabeled row is predicted by the model of
-    one fold, as each labeled row is, so that the errors on labeled rows represent those on all. One split
-    trains on labeled rows only.
+    There is one pair for each fold if `cv` is a number or a splitter, and one in all if it is a fraction.
+    `labeled` (n_rows,) marks the rows with a label; None if all have one. Each unlabeled row is predicted by
+    the model of one fold, as each labeled row is, so that the errors on labeled rows represent those on all
+    rows. With a fraction, the models are trained on labeled rows only.
     """
     splitter = _make_splitter(cv, labels if labeled is None else labels[labeled], random_state)  # type: ignore[index]
     strata: Any = labels
@@ -289,12 +303,12 @@ def make_splits(
         for pair in splitter.split(X, strata, **params)
     ]
     if not splits:
-        raise OptionError(f"cv={cv!r} gives no splits")
+        raise OptionError(f"cv must give at least one split, got none from cv={cv!r}")
     predicted = np.concatenate([test for _, test in splits])
     if len(np.unique(predicted)) < len(predicted):
-        raise OptionError(f"cv={cv!r} predicts some rows several times; its test parts must not overlap")
+        raise OptionError(f"the test parts of cv must not overlap, got a row in several parts of cv={cv!r}")
     if any(np.isin(test, train).any() for train, test in splits):
-        raise OptionError(f"cv={cv!r} predicts rows that it trains on")
+        raise OptionError(f"cv must not predict rows that it trains on, got such rows from cv={cv!r}")
     if labeled is not None and is_fraction(cv):
         train, test = splits[0]
         splits = [(train[labeled[train]], np.sort(np.concatenate([test, train[~labeled[train]]])))]
@@ -327,8 +341,7 @@ def _make_splitter(cv: Any, labels: NDArray[Any] | None, random_state: Any) -> A
         if (rare := counts < least).any():
             lower = "lower cv, " if least > 2 else ""
             raise EvidenceError(
-                f"with cv={cv!r} every class needs at least {least} rows, and "
-                f"{shorten(present[rare].tolist())} has {int(counts[rare].min())}: add rows, {lower}or merge "
-                "or drop the class"
+                f"every class must have at least {least} rows if cv={cv!r}, got {int(counts[rare].min())} "
+                f"for {shorten(present[rare].tolist())}: add rows, {lower}or merge or drop the class"
             )
     return splitter

@@ -1,4 +1,4 @@
-"""The violations of rules on some rows, by single rule and in a small table by statement."""
+"""Violations of rules on some rows: for each single rule, and in a small table for each rule or family."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from bylaw.view import Card, Table, bar, code
 
 
 class StatementViolation(NamedTuple):
-    """A rule or family as it was stated, on some rows."""
+    """Summary of the violations of a rule or family on some rows."""
 
-    statement: str
-    rules: int  # single rules that it consists of
-    violated: int  # of them
+    statement: str  # the rule or family as it was written
+    rules: int  # the number of single rules that it consists of
+    violated: int  # the number of these that are violated
     worst: float  # the largest excess: observed rate minus bound; nan if no row meets the conditions
     at: str  # the single rule with that excess
 
 
 class Violations(Mapping[str, float]):
-    """For each single rule, its observed rate minus its bound. Made by `ConstrainedClassifier.violations`.
+    """The excess of each single rule: its observed rate minus its bound.
 
-    A mapping from the text of each single rule to its excess: above zero, the rule is violated on these rows;
-    nan if no row meets its conditions. Printed, and by `to_frame`, it is a small table with one line for each
-    rule or family as it was stated.
+    A mapping from the text of each single rule to its excess, returned by `ConstrainedClassifier.violations`.
+    If the excess is above zero, the rule is violated on these rows; it is nan if no row meets the conditions
+    of the rule. The printed form and `to_frame` are a small table with one line for each rule or family.
 
     Attributes
     ----------
     statements : tuple of StatementViolation
-        A summary of each rule or family as it was stated.
+        A summary for each rule or family as it was written.
 
     Examples
     --------
@@ -65,16 +65,17 @@ class Violations(Mapping[str, float]):
         return len(self._excesses)
 
     def to_frame(self, like: Any = None) -> Any:
-        """Return a table with one line for each rule or family as it was stated.
+        """Return a table with one line for each rule or family.
 
-        Its columns are rule, rules (the number of single rules), violated (the number of violated ones),
-        worst (the largest excess) and at (the single rule that has it).
+        Its columns are rule (the text of the rule or family), rules (the number of single rules), violated
+        (the number of violated ones), worst (the largest excess) and at (the single rule with the largest
+        excess).
 
         Parameters
         ----------
         like : frame, optional
-            The result is a frame of the same library; by default, of the first installed of pandas, polars
-            and pyarrow.
+            The table is a frame of the same library; by default, of the first one that is installed of
+            pandas, polars and pyarrow.
         """
         names = ("rule", *StatementViolation._fields[1:])
         columns = list(zip(*self.statements, strict=True)) or [()] * len(names)

@@ -1,4 +1,4 @@
-"""Export of policies: as SQL, as an ONNX graph, or as a module of plain Python."""
+"""Export of policies as SQL, as an ONNX graph, or as a module of plain Python."""
 
 import lazy_loader
 

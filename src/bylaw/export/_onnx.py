@@ -1,4 +1,4 @@
-"""A policy as an ONNX graph. The only file that imports onnx."""
+"""Export of a policy as an ONNX graph. No other module imports onnx."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from bylaw.scoring import (
     describe_policy,
 )
 
-OPSET = 13  # of the standard operators, of 2020
-OPSET_ML = 2  # of the operators for classical models: LabelEncoder
-IR_VERSION = 7  # of the file format, as old as these
+OPSET = 13  # version of the standard operators, of 2020
+OPSET_ML = 2  # version of the operators for classical models, such as LabelEncoder
+IR_VERSION = 7  # version of the file format, of the same age
 OUTPUT = "decision_probabilities"
 _OPERATORS = {
     "+": "Add",
@@ -48,21 +48,23 @@ _PREFIX = {"groups": "group_", "joint": "joint_", "references": "reference_", "c
 def to_onnx(
     policy: Policy, path: str | PathLike[str], *, references: Mapping[str, ReferenceForm] | None = None
 ) -> None:
-    """Write `onnx_model(policy)` to a file; an older one stays until the new one is complete.
+    """Write a policy to a file as an ONNX graph, see `onnx_model`.
+
+    An older file is kept until the new one is complete.
 
     Parameters
     ----------
     policy : Policy
-        without Python functions in its rules.
+        The policy; its rules must not contain Python functions.
     path : str or path
-        of the file.
+        The path of the file.
     references : dict, optional
-        as in `onnx_model`.
+        As in `onnx_model`.
 
     Raises
     ------
     OptionError
-        if the policy has no place in an ONNX graph, or onnx is not installed.
+        If the policy cannot be expressed as an ONNX graph, or onnx is not installed.
 
     Examples
     --------
@@ -83,34 +85,36 @@ def to_onnx(
 
 
 def onnx_model(policy: Policy, *, references: Mapping[str, ReferenceForm] | None = None) -> bytes:
-    """Return an ONNX graph of `policy.probabilities`, in 64-bit floats, opset 13 and ai.onnx.ml 2.
+    """Return an ONNX graph that computes `policy.probabilities`, in 64-bit floats, opset 13 and ai.onnx.ml 2.
 
-    Inputs, of which a policy has those that it needs: "probabilities" (N, K); "group_<name>", of a
-    known attribute (N,), text, int64, double or bool as its values are, of an unknown one its
-    probabilities (N, S) in the order of `policy.feature_map.attributes`; "joint_<name>" (N, S, K);
-    "reference_<name>" (N,), or (N, K) and one column more per option; "cost_<name>" (N, A). The output
-    "decision_probabilities" is (N, A).
+    For N rows, K classes, S values of a group and A actions, the inputs are those of the following that the
+    policy needs: "probabilities" (N, K); "group_<name>", for a known attribute its values (N,) as text,
+    int64, double or bool, for an unknown attribute its probabilities (N, S) in the order of
+    `policy.feature_map.attributes`; "joint_<name>" (N, S, K); "reference_<name>", labels (N,) or
+    probabilities (N, K plus the number of options); "cost_<name>" (N, A). The output
+    "decision_probabilities" has the shape (N, A).
 
-    A row that the policy would refuse (an unseen value, probabilities that do not sum to one) gets
-    NaN. The metadata of the file hold the digest, the rules, the actions and the classes as JSON.
+    A row gets NaN if `policy.probabilities` would raise an error for it, for example because of an unknown
+    value. The metadata of the file contain the digest, the rules, the actions and the classes as JSON.
 
     Parameters
     ----------
     policy : Policy
-        without Python functions in its rules, and without rules on several unknown attributes together.
+        The policy; its rules must not contain Python functions, nor refer to several unknown attributes
+        together.
     references : dict, optional
-        for each earlier model "labels" (the default), one per row, or "probabilities", one column per
-        class. Labels that are numbers cannot be "reject" here.
+        {earlier model: "labels" or "probabilities"}: one label per row (the default), or one column of
+        probabilities per class. A column of labels that are numbers cannot contain "reject".
 
     Returns
     -------
     bytes
-        the serialized model.
+        The serialized model.
 
     Raises
     ------
     OptionError
-        if the policy has no place in an ONNX graph, or onnx is not installed.
+        If the policy cannot be expressed as an ONNX graph, or onnx is not installed.
 
     Examples
     --------
@@ -124,7 +128,9 @@ def onnx_model(policy: Policy, *, references: Mapping[str, ReferenceForm] | None
     try:
         import onnx
     except ImportError:
-        raise OptionError(f"an ONNX graph needs onnx: {install_extra('onnx')}") from None
+        raise OptionError(
+            f"onnx must be installed to export an ONNX graph: {install_extra('onnx')}"
+        ) from None
     features = Features(
         policy.feature_map, default_columns(policy.feature_map, references), policy.calibration
     )
@@ -157,7 +163,7 @@ def onnx_model(policy: Policy, *, references: Mapping[str, ReferenceForm] | None
 
 
 class _GraphBuilder:
-    """Writes vectors as nodes, in the order of their computation; every value has a shape (N, width)."""
+    """A builder of ONNX nodes from vectors; each value has the shape (N, width)."""
 
     def __init__(self, onnx: Any, policy: Policy, features: Features) -> None:
         self.onnx = onnx
@@ -167,10 +173,13 @@ class _GraphBuilder:
         self.constants: list[Any] = []
         self.inputs: list[Any] = []
         self._values: dict[Vector, str] = {}
-        self._codes: dict[Cell, tuple[str, dict[Value, Any]]] = {}  # of known values
+        self._codes: dict[Cell, tuple[str, dict[Value, Any]]] = {}  # {cell: (its input, {value: code})}
 
     def write(self, vector: Vector, output: str | None = None) -> str:
-        """Add the nodes that compute a vector, unless they are there; return the name of its value."""
+        """Return the name of the value of a vector in the graph.
+
+        Nodes that compute it are added if they do not exist yet.
+        """
         if vector not in self._values:
             self._values[vector] = self._add(vector, output)
         return self._values[vector]
@@ -225,7 +234,7 @@ class _GraphBuilder:
         return self._add_node(_OPERATORS[vector.operator], *arguments)
 
     def _compare(self, vector: Vector) -> str:
-        """Return whether a known value is one of some, (N, 1)."""
+        """Add nodes that test if a value is in `vector.detail`; return the name of the result, (N, 1)."""
         step, place = vector.arguments[0].find_entry(0)
         cell = step.arguments[0].detail[place]
         if cell not in self._codes:
@@ -239,9 +248,10 @@ class _GraphBuilder:
         return self._cast(most, self.onnx.TensorProto.BOOL)
 
     def _encode_values(self, cell: Cell) -> tuple[str, dict[Value, Any]]:
-        """Add the input of a known value; return it (N, 1), and what to compare it with.
+        """Add an input for a known value.
 
-        Text is compared by its positions.
+        Return its name in the graph, of shape (N, 1), and a dict {value: what the input is compared with}.
+        Text is replaced by its index among the values, and compared with that.
         """
         values, tensor = self.features.known[cell], self.onnx.TensorProto
         if cell.part == "references" and not all(isinstance(value, str) for value in values):
@@ -249,8 +259,8 @@ class _GraphBuilder:
         kinds = {type(value) for value in values}
         if str in kinds and len(kinds) > 1:
             raise OptionError(
-                f"{cell.name!r} has text and numbers, which no ONNX tensor can hold: rename the classes, or "
-                f"pass references={{{cell.name!r}: 'probabilities'}}"
+                f"the labels of {cell.name!r} must be all text or all numbers in an ONNX graph, got both: "
+                f"rename the classes, or pass references={{{cell.name!r}: 'probabilities'}}"
             )
         types = {str: tensor.STRING, int: tensor.INT64, bool: tensor.BOOL}
         kind = types.get(next(iter(kinds)), tensor.DOUBLE) if len(kinds) == 1 else tensor.DOUBLE
@@ -268,7 +278,7 @@ class _GraphBuilder:
         return name
 
     def _cast(self, name: str, kind: Any = None) -> str:
-        """Return truths as numbers, or numbers as truths."""
+        """Add a node that converts a value to double, or to `kind`; return its name."""
         return self._add_node("Cast", name, to=self.onnx.TensorProto.DOUBLE if kind is None else kind)
 
     def _add_node(self, operator: str, *inputs: str, output: str | None = None, **attributes: Any) -> str:
@@ -277,7 +287,7 @@ class _GraphBuilder:
         return name
 
     def _add_constant(self, values: Any) -> str:
-        """Add whole numbers as int64, others as double."""
+        """Add a constant, as int64 if values are whole numbers and as double otherwise; return its name."""
         name = f"constant_{len(self.constants)}"
         self.constants.append(self.onnx.numpy_helper.from_array(np.ascontiguousarray(values), name))
         return name

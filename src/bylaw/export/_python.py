@@ -1,4 +1,4 @@
-"""A policy as one Python file that needs only the standard library."""
+"""Export of a policy as one Python file that needs only the standard library."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from bylaw.scoring import (
     write_comment,
 )
 
-_LINE = f"# {'-' * 100}\n"  # in _python_runtime.py, above what is copied
+_LINE = f"# {'-' * 100}\n"  # the line in _python_runtime.py above the part that is copied
 _IMPORTS = """
 from __future__ import annotations
 
@@ -38,30 +38,30 @@ from typing import Any
 
 
 def to_python(policy: Policy, columns: Columns | None = None) -> str:
-    """Return a policy as the source of a Python module that needs only the standard library.
+    """Return the source of a Python module that computes the decisions of a policy.
 
-    The module has `ACTIONS`, `probabilities(row)` and `decide(row, row_id)`, where a row is a dict from
-    columns to values. Decisions are those of `policy.decide(evidence, ids=...)`. A row that the policy would
-    refuse raises `ValueError`.
+    The module needs only the standard library. It has `ACTIONS`, `probabilities(row)` and
+    `decide(row, row_id)`, where a row is a dict {column: value}. Its decisions equal those of
+    `policy.decide(evidence, ids=...)`. A row with a missing or unknown value raises a `ValueError`.
 
     Parameters
     ----------
     policy : Policy
-        without Python functions in its rules.
+        The policy; its rules must not contain Python functions.
     columns : Columns, optional
-        the keys of a row. By default a probability is under the label, a known attribute or an earlier
-        model's label under its name, and an unknown attribute's probability under "name=value"; `COLUMNS`
-        in the module lists them all.
+        The keys of a row. By default, the key of a probability is its label, the key of a known attribute or
+        of an earlier model's label is its name, and the key of an unknown attribute's probability is
+        "name=value"; `COLUMNS` in the module lists them all.
 
     Returns
     -------
     str
-        the source, for Python 3.10 or later.
+        The source, for Python 3.10 or later.
 
     Raises
     ------
     OptionError
-        if the columns lack something that the policy reads, or two of them would have the same name.
+        If a column that the policy reads is missing, or two columns would have the same name.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def to_python(policy: Policy, columns: Columns | None = None) -> str:
     """
     roles = columns or default_columns(policy.feature_map)
     features = Features(policy.feature_map, roles, policy.calibration)
-    # The key of each cell in a row; one that is one less a column is named after it.
+    # The key of each cell in a row; a cell that is one minus a column has the key "1 - column".
     names = {cell: get_column(roles, *cell) for cell in features.cells}
     complements = {}
     for cell in features.cells:
@@ -87,7 +87,9 @@ def to_python(policy: Policy, columns: Columns | None = None) -> str:
             complements[names[cell]] = column
     if columns is None and len(set(names.values())) < len(names):
         twice = sorted(name for name, count in Counter(names.values()).items() if count > 1)
-        raise OptionError(f"several columns would have the same name: {twice}; pass columns=")
+        raise OptionError(
+            f"the default names of columns must differ, got several columns {twice}: pass columns="
+        )
     header = [f"Written by bylaw {version('bylaw')}.", *describe_policy(policy)]
     printer = PythonPrinter({cell: f"cells[{name!r}]" for cell, name in names.items()})
     texts, steps = printer.write_steps([compute_probabilities(policy, features)])
@@ -113,7 +115,7 @@ def to_python(policy: Policy, columns: Columns | None = None) -> str:
 
 
 class PythonPrinter(TextPrinter):
-    """Writes vectors in Python."""
+    """A printer that writes vectors as Python expressions."""
 
     templates: ClassVar[dict[str, str]] = TextPrinter.templates | {
         "between": "{1} <= {0} <= {2}",
@@ -142,7 +144,7 @@ class PythonPrinter(TextPrinter):
 def _write_tables(
     policy: Policy, features: Features, names: dict[Cell, str], complements: dict[str, str]
 ) -> list[str]:
-    """Return what the policy reads of a row, and what a row must satisfy, one table after the other."""
+    """Return the constants of the module: its columns and the values that they may have."""
     read = dict.fromkeys(complements.get(name, name) for name in names.values())
     known: dict[str, tuple[Value, ...]] = {}  # of a column in two roles, the values that both have
     for cell, values in features.known.items():
@@ -158,11 +160,13 @@ def _write_tables(
         f"DIGEST = {policy.digest!r}",
         f"ACTIONS = {policy.actions!r}",
         f"SETS = {not policy.action_space.exclusive}  # decisions are sets of labels",
-        _write_table("COLUMNS", "what a row must have", read),
-        f"COMPLEMENTS = {complements!r}  # what is one less a column",
-        "\n".join(["KNOWN = {  # columns of values, and the values of the fit", *lines, "}"]),
-        f"TEXT_VALUES = {text_values!r}  # of columns of numbers that may be text",
-        _write_table("DISTRIBUTIONS", "probabilities that together sum to one", distributions),
+        _write_table("COLUMNS", "the columns that a row must have", read),
+        f"COMPLEMENTS = {complements!r}  # probabilities that are one minus a column",
+        "\n".join(
+            ["KNOWN = {  # columns of values, and the values that the policy was fitted on", *lines, "}"]
+        ),
+        f"TEXT_VALUES = {text_values!r}  # numbers that a column may hold as text",
+        _write_table("DISTRIBUTIONS", "columns of probabilities that sum to one", distributions),
         _write_table("NUMBERS", "columns of other numbers", [names[cell] for cell in features.numbers]),
     ]
 

@@ -41,9 +41,9 @@ class ExpandedRule(NamedTuple):
 
     @property
     def tolerance(self) -> float:
-        """The largest difference that the rule allows between rates of different rows.
+        """The largest difference between the rates of different rows that the rule allows.
 
-        Infinite for other rules, and if that difference is zero.
+        Infinite if the rule does not compare different rows, or allows no difference.
         """
         excess = self.excess
         compares = self.rule.is_linear and len(excess.by_condition()) > 1
@@ -317,7 +317,7 @@ class Problem:
         return self._state(self.minimize, rules)
 
     def _state(self, minimize: Objective, rules: Sequence[Statement]) -> Problem:
-        """Return a problem with the same kind of decisions, even if no rate implies it."""
+        """Return a problem with this objective and these rules, and the same kind of decisions as `self`."""
         found = Problem(minimize, rules, self.classes, self.decisions, self.reject)
         if found.kind == self.kind:
             return found

@@ -39,7 +39,7 @@ def define_rate(
     constructor : callable
         The public function. The name of the rate is the name of this function.
     **properties
-        The other parameters of `bylaw.language.expressions.Definition`, such as `phrase`.
+        The other parameters of `Definition`, such as `phrase`.
     """
 
     def register(meaning: Callable[..., Meaning]) -> Callable[..., Meaning]:
@@ -163,7 +163,7 @@ def selected(label: Value) -> Rate:
     return make_rate("selected", as_scalar(label, "the label of selected()"))
 
 
-@define_rate(selected, phrase="are decided {0}", set_phrase="get a set that contains {0}")
+@define_rate(selected, phrase="get the decision {0}", set_phrase="get a set that contains {0}")
 def _selected(label: Value, *, space: ActionSpace) -> Meaning:
     options = space.named_options
     if label not in space.classes and label not in options:
@@ -178,7 +178,7 @@ def _selected(label: Value, *, space: ActionSpace) -> Meaning:
 def recall(label: Value) -> Rate:
     """Return the recall (sensitivity, true positive rate), P(decision == label | Y == label).
 
-    It is short for `selected(label).given(label=label)`.
+    Y is the true label. The rate is short for `selected(label).given(label=label)`.
 
     Parameters
     ----------
@@ -201,10 +201,9 @@ def recall(label: Value) -> Rate:
 def precision(label: Value) -> Rate:
     """Return the precision (positive predictive value), P(Y == label | decision == label).
 
-    For sets, it is P(Y == label | label in the set). It is the ratio of P(Y == label and decision == label)
-    and
-    P(decision == label). A bound on it is multiplied out to an equivalent linear rule. If the label is never
-    assigned, the ratio is 0/0, and the rule is satisfied.
+    Y is the true label. For sets, it is P(Y == label | label in the set). It is the ratio of P(Y == label and
+    decision == label) and P(decision == label). A bound on it is multiplied out to an equivalent linear rule.
+    If the label is never assigned, the ratio is 0/0, and the rule is satisfied.
 
     Parameters
     ----------
@@ -279,7 +278,9 @@ def _f1(label: Value, *, space: ActionSpace) -> Meaning:
 
 
 def balanced_error() -> Rate:
-    """Return the balanced error, the mean over classes of P(decision is a label other than Y | Y == class).
+    """Return the balanced error, the mean over classes of P(decision is a wrong label | Y == class).
+
+    Y is the true label.
 
     Returns
     -------
@@ -332,7 +333,7 @@ def _made_of_others(*, space: ActionSpace) -> Meaning:
 
 
 def cost(matrix: Sequence[Sequence[float]]) -> Rate:
-    """Return the expected cost, E[matrix[Y, decision]].
+    """Return the expected cost, E[matrix[Y, decision]], where Y is the true label.
 
     Parameters
     ----------
@@ -446,7 +447,7 @@ def omits(reference: str) -> Rate:
     spaces=_SINGLE,
     instead="use omits(reference), the probability that the set lacks the reference's label",
     reads="reference",
-    phrase="are decided otherwise than by {0}",
+    phrase="get another decision than from {0}",
     saving="of changed decisions",
 )
 @define_rate(

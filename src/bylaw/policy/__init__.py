@@ -1,4 +1,4 @@
-"""What decides. It needs no solver."""
+"""Policies: decisions, explanations, sampling and files. This package needs no solver."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Explanations of decisions: scores are sums over rules, so that the share of each rule is exact."""
+"""Explanations of decisions: each score is a sum over rules, so the contribution of each rule is exact."""
 
 from __future__ import annotations
 
@@ -18,33 +18,35 @@ from bylaw.policy._policy import Policy
 from bylaw.program import RulePrice, compile_rates, decide_as_model, list_free_options
 from bylaw.rows import Evidence, make_frame
 
-_SAME = 0.05  # relative: what quotients leave of a matrix of scores; prices in files have two digits or more
-_MOST_ROUNDED = 1.5  # times that a rounded frequency is off: 10 rows of 20 or more
+_SAME = 0.05  # largest relative residual of a fit to scores; prices in files have at least two digits
+_MOST_ROUNDED = 1.5  # largest ratio of a frequency to its rounded value
 
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """The exact share of each rule in each score, made by `explain`.
+    """The contribution of each rule to the score of each action, made by `explain`.
 
-    score = baseline + pulls, summed over rules, and the probabilities are softmax(beta * score). All are in
-    the unit of the objective: `baseline` is minus the cost of an action, and a pull of 0.1 towards an action
-    is worth as much as 0.1 less cost. For sets, a label with a score above zero is included with a
-    probability above one half.
+    The score of an action is its baseline plus its pulls, summed over rules, and the probabilities are
+    softmax(beta * score). All are in the unit of the objective: `baseline` is minus the cost of an action,
+    and a pull of 0.1 towards an action has the same effect as 0.1 less cost. If decisions are sets, a label
+    with a score above zero is included with a probability above one half.
 
     `before` is the decision of your model, as in audits and reports: the label of least cost by its own
-    scores, before any calibration; for sets, that label alone. `without_rules` is the best decision by the
-    calibrated scores, with options that have a cost; None if the objective is not linear, since it then takes
-    a solver. Rules that compare quotients, such as `predictive_parity`, are solved together, and have
-    one pull under the name of the statement.
+    probabilities, before any calibration; if decisions are sets, the set with only this label.
+    `without_rules` is the best decision by the calibrated probabilities if there were no rules; it is None if
+    the objective is not linear, since a solver is then needed to find it. Rules that compare ratios, such as
+    `predictive_parity`, have one pull together, under the text of the rule or family.
     """
 
     action_space: ActionSpace
-    rules: tuple[str, ...]  # those with a price; the others move nothing
+    rules: tuple[str, ...]  # the rules with a price; the others do not change decisions
     baseline: Floats  # (n_rows, n_actions): minus the cost of each action
-    pulls: Floats  # (n_rows, n_rules, n_actions)
-    probabilities: Floats  # (n_rows, n_actions)
-    before: NDArray[Any]  # what your model decides: positions, (n_rows,); for sets, membership
-    without_rules: NDArray[Any] | None = None  # the best decisions without rules, likewise
+    pulls: Floats  # (n_rows, n_rules, n_actions): what each rule adds to the score of each action
+    probabilities: Floats  # (n_rows, n_actions): the probability of each action
+    before: NDArray[
+        Any
+    ]  # your model's decisions: indices, (n_rows,); for sets, membership (n_rows, n_labels)
+    without_rules: NDArray[Any] | None = None  # the best decisions without rules, in the same form
 
     @property
     def actions(self) -> tuple[Value, ...]:
@@ -52,32 +54,39 @@ class Explanation:
 
     @property
     def scores(self) -> Floats:
-        """Scores of all actions, (n_rows, n_actions)."""
+        """The scores of all actions, (n_rows, n_actions)."""
         return self.baseline + self.pulls.sum(axis=1)
 
     @property
     def after(self) -> NDArray[Any]:
-        """Positions of the best actions under the rules; for sets, membership."""
+        """Indices of the best actions under the rules, (n_rows,); for sets, membership (n_rows, n_labels)."""
         return self.action_space.hard_decision(self.scores)
 
     @property
     def moved(self) -> NDArray[np.bool_]:
-        """True where the rules changed the best decision, (n_rows,).
+        """True on rows where the rules changed the best decision, (n_rows,).
 
-        If the objective is not linear, the decision without rules is not known, and this is `changed`.
+        If the objective is not linear, the best decision without rules is not known, and this is `changed`.
         """
         return self.changed if self.without_rules is None else self._differ(self.without_rules)
 
     @property
     def changed(self) -> NDArray[np.bool_]:
-        """True where the best decision is not that of your model, (n_rows,)."""
+        """True on rows where the best decision differs from that of your model, (n_rows,)."""
         return self._differ(self.before)
 
     def _differ(self, decisions: NDArray[Any]) -> NDArray[np.bool_]:
         return (decisions != self.after).reshape(len(self.baseline), -1).any(axis=1)
 
     def to_frame(self, like: Any = None) -> Any:
-        """Return one line per row and action, and one column per rule: baseline + rules = score."""
+        """Return a table with one line per row and action: its baseline, the pull of each rule, its score.
+
+        Parameters
+        ----------
+        like : frame, optional
+            The table is a frame of the same library; by default, of the first one that is installed of
+            pandas, polars and pyarrow.
+        """
         n_rows, n_actions = self.baseline.shape
         pulls = {rule: self.pulls[:, j].ravel() for j, rule in enumerate(self.rules)}
         columns = {
@@ -99,24 +108,25 @@ class Explanation:
         return f"{rows} {moved}, {changed:,} decided otherwise than by your model"
 
     def _repr_html_(self) -> str:
-        """Return how many rows are decided otherwise, and why, for notebooks."""
+        """Return an HTML summary for notebooks: the decisions that differ from the model, and why."""
         return make_explanation_card(self).to_html()
 
 
 def explain(policy: Policy, evidence: Evidence) -> Explanation:
-    """Compute for each row how each rule pulls at each action.
+    """Compute how much each rule adds to the score of each action on each row.
 
     Parameters
     ----------
     policy : Policy
+        The policy.
     evidence : Evidence
-        the rows to explain.
+        The rows to explain.
 
     Returns
     -------
     Explanation
         `baseline` (n_rows, n_actions), `pulls` (n_rows, n_rules, n_actions), `before`, `without_rules`,
-        `after`, `moved`, `changed`.
+        `after`, `moved` and `changed`.
 
     Examples
     --------
@@ -141,8 +151,8 @@ def explain(policy: Policy, evidence: Evidence) -> Explanation:
     pulls = np.zeros((len(rows), len(by_rule), len(policy.actions)))
     for j, matrix in enumerate(by_rule.values()):
         pulls[:, j] = features.T @ matrix + 0.0  # no -0.0
-    # Prices and frequencies of a policy from a file are rounded: what they leave of the scores, except for
-    # what is the same for all actions, is divided among the rules by size.
+    # Prices and frequencies of a policy from a file are rounded: the remaining scores, except for terms that
+    # are the same for all actions, are divided among the rules in proportion to their pulls.
     left = features.T @ policy.score_matrix - scores - pulls.sum(axis=1)
     left -= left.mean(axis=1, keepdims=True) if space.exclusive else 0.0
     sizes = np.abs(pulls).sum(axis=1)
@@ -160,9 +170,10 @@ def explain(policy: Policy, evidence: Evidence) -> Explanation:
 
 
 def _share_scores(policy: Policy) -> tuple[Floats, dict[str, Floats]]:
-    """Return the shares (F, A) of the objective and of each rule that has a price, by its text.
+    """Split the score matrix (F, A) into a matrix of the objective and one matrix of each rule with a price.
 
-    They add up to the score matrix, up to what is the same for all actions.
+    Return the matrix of the objective and a dict {rule: matrix}. They add up to the score matrix, except for
+    terms that are the same for all actions.
     """
     feature_map, space = policy.feature_map, policy.action_space
     expanded = {str(one.rule): one for one in policy.expanded_rules}
@@ -177,8 +188,8 @@ def _share_scores(policy: Policy) -> tuple[Floats, dict[str, Floats]]:
     if not isinstance(minimize, Rate) or not minimize.resolve(space.classes).is_linear:
         if others:
             raise RuleError(
-                f"the shares of {_join(others)} and of minimize={minimize} cannot be told apart: both are "
-                "quotients, solved together. Explain a policy that minimizes a rate such as error()"
+                f"the contributions of {_join(others)} and of minimize={minimize} cannot be separated, "
+                "because both are about ratios: explain a policy that minimizes a rate such as error()"
             )
         rest = policy.score_matrix - sum(pulls, np.zeros(policy.score_matrix.shape))
         return rest, {price.rule: pull for price, pull in zip(linear, pulls, strict=True)}
@@ -194,10 +205,10 @@ def _share_scores(policy: Policy) -> tuple[Floats, dict[str, Floats]]:
 
 
 def _scale_shares(policy: Policy, shares: Sequence[Floats]) -> list[Floats]:
-    """Return the shares, (F, A) each, with one factor for each condition.
+    """Correct the matrices of the objective and the rules, (F, A) each, for rounded frequencies in a file.
 
-    The scores of a feature are divided by the frequency of its condition: if a file states that rounded, the
-    factor corrects it.
+    The scores of a feature were divided by the exact frequency of its condition, and the matrices by the
+    rounded one. The entries of each condition are multiplied by the factor that makes up for this.
     """
     events = [feature.event for feature in policy.feature_map.features]
     total, factors = sum(shares, np.zeros(policy.score_matrix.shape)), np.ones((len(events), 1))
@@ -213,14 +224,14 @@ def _scale_shares(policy: Policy, shares: Sequence[Floats]) -> list[Floats]:
 def _share_quotients(
     policy: Policy, expanded: Sequence[ExpandedRule | None], prices: Sequence[RulePrice], rest: Floats
 ) -> dict[str, Floats]:
-    """Return what is left of the scores, (F, A), by rule.
+    """Split `rest` (F, A), the scores not explained by other matrices, between rules on ratios.
 
-    Bounds on quotients, multiplied out, are linear, and their multipliers follow from the scores. Other rules
-    have one share together.
-    """
+    A bound on a ratio that is multiplied by the denominator is linear, so that its multiplier follows from
+    the scores. If rules compare ratios with each other, this is not possible, and they get one matrix
+    together."""
     try:
         excesses = [one.excess for one in expanded if one is not None]
-    except RuleError:  # quotients that are compared with each other
+    except RuleError:  # rules that compare ratios with each other
         excesses = []
     if len(excesses) == len(prices):
         couplings = compile_rates(policy.feature_map, policy.frequencies, excesses)
@@ -232,5 +243,5 @@ def _share_quotients(
 
 
 def _join(prices: Sequence[RulePrice]) -> str:
-    """Join the statements, each once."""
+    """Join the texts of the rules, each once."""
     return " and ".join(dict.fromkeys(price.statement for price in prices))

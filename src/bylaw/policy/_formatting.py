@@ -1,4 +1,4 @@
-"""Policies and explanations as text and as cards."""
+"""Policies and explanations as text and as HTML cards for notebooks."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from bylaw.policy._explanation import Explanation
     from bylaw.policy._policy import Policy
 
-_MOST_RULES, _MOST_ROWS = 20, 5
-_NOTABLE = 1e-3  # a total violation, or the weight of a group, that is worth a sentence
+_MOST_RULES, _MOST_ROWS = 20, 5  # shown in a card
+_NOTABLE = 1e-3  # the least total violation, or weight of a group, that is reported
 
 
 def format_policy(policy: Policy) -> str:
@@ -34,7 +34,7 @@ def format_policy(policy: Policy) -> str:
 
 
 def make_policy_card(policy: Policy) -> Card:
-    """Return what a policy minimizes, its rules with their prices, and whether they hold."""
+    """Return a card of a policy: its objective, its rules with their prices, and remarks on the fit."""
     most = max(policy.prices.values(), default=0.0)
     rows = [
         [code(rule), _format_price(policy, rule), bar(price, most)] for rule, price in policy.prices.items()
@@ -66,7 +66,7 @@ def _list_remarks(policy: Policy) -> list[str]:
 
 
 def _describe_fit(policy: Policy) -> str:
-    """Return whether the rules hold on the fitted rows, as observed or predicted, and on others if known."""
+    """Return a sentence: are the rules satisfied on the fitted rows, by observed or by predicted rates?"""
     rates = policy.fitted_rates
     how = "as predicted by the model's probabilities, " if _is_predicted(policy) else ""
     if rates is not None:
@@ -80,7 +80,7 @@ def _describe_fit(policy: Policy) -> str:
 
 
 def _is_predicted(policy: Policy) -> bool:
-    """Return whether rules are about labels, groups or costs of which nothing was observed."""
+    """Return True if rules refer to labels, groups or costs, and none of these was observed."""
     if policy.fitted_rates is not None and policy.fitted_rates.observed:
         return False
     attributes = policy.feature_map.attributes
@@ -95,7 +95,7 @@ def _is_predicted(policy: Policy) -> bool:
 
 
 def _describe_worst_group(policy: Policy) -> str:
-    """Return the worst group and the weights of groups, if the worst group's rate is minimized."""
+    """Return the worst group and the weights of the groups if the objective is the worst rate of a group."""
     if not policy.group_rates:
         return ""
     worst = max(policy.group_rates, key=lambda one: -math.inf if math.isnan(one.rate) else one.rate)
@@ -105,7 +105,7 @@ def _describe_worst_group(policy: Policy) -> str:
 
 
 def make_explanation_card(explanation: Explanation) -> Card:
-    """Return how many decisions change, from what to what, and the rules that changed the first of them."""
+    """Return a card of an explanation: the number of decisions that change, and why the first few do."""
     moved = np.flatnonzero(explanation.changed)
     rows = f"{len(moved):,} of {len(explanation.baseline):,} rows"
     title = f"{rows} are decided otherwise than by your model"

@@ -1,4 +1,4 @@
-"""A policy: a feature map, a small matrix of scores and an inverse temperature, which decide rows."""
+"""The policy: a feature map, a matrix of scores and an inverse temperature, which determine decisions."""
 
 from __future__ import annotations
 
@@ -50,49 +50,52 @@ from bylaw.program import (
 )
 from bylaw.rows import Columns, Evidence, RowData, as_evidence, check_alignment, observe, own
 
-# Matrix products of different shapes round differently: rows go in tiles of one width, so that
-# a row's answer is the same, to the last bit, in any batch.
-_TILE = 2048
-_TILES = 4  # whose features are computed at a time
-_APART = 64
+# Matrix products of different shapes round differently. Rows are processed in tiles of equal width, so that
+# the probabilities of a row are the same, to the last bit, in any batch.
+_TILE = 2048  # rows
+_TILES = 4  # number of tiles whose features are computed at a time
+_APART = 64  # unused columns between rows of an array, see compute_probabilities
 
 
 @dataclass(frozen=True, eq=False)
 class Policy:
     """A randomized decision rule: pi(a | x) = softmax(beta * features(x)' score_matrix).
 
-    For sets, each label has a sigmoid. Policies are made by `solve`, and read from a file by `Policy.load`.
+    If decisions are sets, the probability of each label is a sigmoid. `solve` returns a policy, and
+    `Policy.load` reads one from a file.
 
     Attributes
     ----------
     problem : Problem
-        The problem that it was fitted for.
+        The problem that the policy was fitted for.
     feature_map : FeatureMap
         The features that are computed from evidence.
     score_matrix : array of shape (n_features, n_actions)
         The score of each action for each feature; read-only.
     rule_prices : tuple of RulePrice
-        For each single rule its statement, text, multiplier, and by how much it was tightened.
+        For each single rule: the rule or family as it was written, its own text, its multiplier (price), and
+        the margin by which it was tightened.
     solution : Solution
-        The status, gradient mapping and steps of the solver.
+        The status of the solver, the size of the gradient mapping, and the number of steps.
     guarantee : Guarantee
         The terms of the paper's bounds on the fitted rows and on new ones.
     certificate : Certificate or None
-        The certificate that the rules hold on new rows, if one was asked for.
+        The certificate that the rules are satisfied on new rows, if the fit had a guarantee.
     fitted_rates : FittedRates or None
-        The rules as observed on the fitted rows, and the probability that they hold on others, if labels,
-        groups or a margin were given.
+        The observed rates of the rules on the fitted rows, and the probability that the rules are satisfied
+        on new rows, if labels, groups or a margin were given.
     card : Card
-        The date, versions and columns with which the policy was made, and its audits.
+        The date, versions and columns of the fit, and the audits of the policy.
     calibration : Calibration or None
         The calibration of the model's probabilities, which the policy applies to all rows.
     group_rates : tuple of GroupRate
-        If the worst group's rate is minimized, each group's weight and rate on the fitted rows.
+        If the objective is the worst rate of a group, the weight and rate of each group on the fitted rows.
     hard : HardDecisions or None
-        Of a deterministic policy (`solve(..., deterministic=True)`), the cost of not randomizing.
+        The cost of not randomizing, if the policy is deterministic (`solve(..., deterministic=True)`).
     vacuous : tuple of str
-        The single rules that hold on the fitted rows only because their denominator is zero, such as a floor
-        on precision if the label is never decided. Their rates are 0/0, and their prices have no meaning.
+        The single rules that are satisfied on the fitted rows only because the denominator of their rate is
+        zero, such as a lower bound on the precision of a label that is never decided. Their prices have no
+        meaning.
 
     Examples
     --------
@@ -116,8 +119,8 @@ class Policy:
     solution: Solution
     guarantee: Guarantee
     frequencies: Mapping[Any, float] = field(default_factory=dict)
-    rounded: bool = False  # whether frequencies and prices are rounded, as in a file
-    fingerprints: Fingerprints = ()  # of the rows that it was fitted on
+    rounded: bool = False  # True if frequencies and prices are rounded, as in a file
+    fingerprints: Fingerprints = ()  # digests of the rows that the policy was fitted on
     certificate: Certificate | None = None
     fitted_rates: FittedRates | None = None
     card: Card = field(default_factory=Card.today)
@@ -143,10 +146,11 @@ class Policy:
         group_rates: tuple[GroupRate, ...] = (),
         prices: Floats | None = None,
     ) -> Policy:
-        """Return the policy of a solution.
+        """Make a policy from the solution of a problem.
 
-        `wholes` (M,) are the denominators of quotients in rules, so that prices are those of their levels;
-        `prices` (M,), before that, are by default those of the multipliers.
+        `prices` (M,) are the shadow prices of the rules, by default derived from the multipliers. They are
+        multiplied by `wholes` (M,), the denominators of rules on ratios, to become prices of the bounds as
+        they were written.
         """
         prices = (form.prices(solution.multipliers) if prices is None else prices) * wholes
         shifts = np.zeros(len(prices)) if tightened is None else tightened
@@ -167,7 +171,7 @@ class Policy:
 
     @property
     def beta(self) -> float:
-        """Inverse temperature; a larger one randomizes fewer decisions."""
+        """Inverse temperature: with a larger value, fewer decisions are random."""
         return self.guarantee.beta
 
     @property
@@ -181,14 +185,19 @@ class Policy:
 
     @property
     def multipliers(self) -> dict[str, float]:
-        """Price of each single rule, its Lagrange multiplier: the saving per point of slack, in points."""
+        """Price (Lagrange multiplier) of each single rule.
+
+        It is the decrease of the cost, in percentage points, if the bound is loosened by one percentage
+        point.
+        """
         return {price.rule: price.multiplier for price in self.rule_prices}
 
     @property
     def prices(self) -> dict[str, float]:
-        """Shadow price of each rule or family as stated: the saving per point of slack, in points.
+        """Shadow price of each rule or family as it was written: the sum of the prices of its single rules.
 
-        The unit of a rule that is not on a share is one.
+        It is the decrease of the cost, in percentage points, if the bounds are loosened by one percentage
+        point, or by one unit if the rule is not about a share of the rows.
         """
         totals: dict[str, float] = {}
         for price in self.rule_prices:
@@ -197,33 +206,39 @@ class Policy:
 
     @property
     def vacuous_statements(self) -> frozenset[str]:
-        """The rules and families as stated that have a rule in `vacuous`."""
+        """The rules and families, as they were written, of the single rules in `vacuous`."""
         return frozenset(price.statement for price in self.rule_prices if price.rule in self.vacuous)
 
     @property
     def tightened(self) -> dict[str, float]:
-        """How much tighter than stated each single rule was held on predicted rates; negative if it was
-        loosened.
+        """Margin by which each single rule was tightened on predicted rates, relative to its bound.
+
+        Negative if the rule was loosened.
         """
         return {price.rule: price.tightened for price in self.rule_prices}
 
     @property
     def observed(self) -> dict[str, float]:
-        """Observed excess of each single rule on the fitted rows; below zero, it holds.
+        """Observed excess of each single rule on the fitted rows: its observed rate minus its bound.
 
-        Empty if neither labels nor groups nor a margin were given.
+        A rule with an excess below zero is satisfied. Empty if neither labels nor groups nor a margin were
+        given.
         """
         return {} if self.fitted_rates is None else {one.rule: one.excess for one in self.fitted_rates.rules}
 
     @property
     def expanded_rules(self) -> list[ExpandedRule]:
-        """The single rules that it was fitted for, with the classes and the groups of the fit."""
+        """The single rules of the policy, for the classes and the groups of the fitted rows."""
         values = {name: attribute.values for name, attribute in self.feature_map.attributes.items()}
         return self.problem.expand(self.action_space.classes, values, self.action_space.options)
 
     @property
     def linear_problem(self) -> Problem:
-        """Problem with a linear objective and the same optimum: that of the worst group is weighted."""
+        """Problem with a linear objective that has the same optimum.
+
+        If the objective is the worst rate of a group, it is replaced by a weighted sum of the rates of
+        groups.
+        """
         if not isinstance(self.problem.minimize, Worst):
             return self.problem
         weights = {found.group: found.weight for found in self.group_rates}
@@ -231,16 +246,19 @@ class Policy:
 
     @property
     def deterministic(self) -> bool:
-        """Whether each row gets the action of largest score, so that no decision is random."""
+        """True if each row gets the action with the largest score, so that no decision is random."""
         return self.hard is not None
 
     @property
     def entropy_cost(self) -> float:
-        """Largest cost of the randomization, log|A|/beta."""
+        """Upper bound on the cost of randomization.
+
+        It is log(n_actions) / beta or, if decisions are sets, n_labels log(2) / beta.
+        """
         return self.action_space.entropy / self.beta
 
     def calibrate(self, evidence: Evidence) -> Evidence:
-        """Return the rows as the policy reads them: with calibrated probabilities, if it has a calibration.
+        """Return the rows with calibrated probabilities, if the policy has a calibration.
 
         Parameters
         ----------
@@ -250,20 +268,21 @@ class Policy:
         Returns
         -------
         Evidence
+            The rows as the policy reads them.
 
         Examples
         --------
         >>> from bylaw import Evidence, Problem, error, rejected, solve
         >>> evidence = Evidence([[0.9, 0.1], [0.4, 0.6]])
         >>> policy = solve(Problem(error(), [rejected() <= 0.2]), evidence)
-        >>> policy.calibrate(evidence) is evidence  # there was nothing to calibrate with
+        >>> policy.calibrate(evidence) is evidence  # the policy has no calibration
         True
         """
         rows = as_evidence(evidence)
         return rows if self.calibration is None else self.calibration.apply(rows)
 
     def probabilities(self, evidence: Any, *, columns: Columns | None = None) -> Any:
-        """Return the probabilities of each action on each row.
+        """Return the probability of each action on each row.
 
         Parameters
         ----------
@@ -276,9 +295,9 @@ class Policy:
         Returns
         -------
         array of shape (n_rows, n_actions)
-            For sets, the probability that each label is included, (n_rows, n_classes). For out-of-memory
-            rows, a lazy frame of the same kind with the columns "p_<action>", after the column `columns.id`
-            if it is given. Rows that raise an error in memory are null in Spark.
+            The probabilities; if decisions are sets, those of including each label, (n_rows, n_classes). For
+            out-of-memory rows, a lazy frame of the same kind with the column `columns.id`, if it is given,
+            and the columns "p_<action>". Rows that would raise an error in memory are null in Spark.
 
         Raises
         ------
@@ -313,7 +332,7 @@ class Policy:
         key: str | None = None,
         columns: Columns | None = None,
     ) -> Any:
-        """Return one decision per row, sampled from `probabilities`.
+        """Return one decision per row, sampled with the probabilities of `probabilities`.
 
         Parameters
         ----------
@@ -321,30 +340,31 @@ class Policy:
             The rows to decide. Out-of-memory rows are a `Scan`, or a frame of Dask, Spark or Polars with its
             `columns`.
         rng : Generator or int, optional
-            A generator or a seed, for "sample" and "systematic". A deterministic policy draws nothing, and
-            needs neither `rng` nor `ids`.
+            A generator or a seed, for "sample" and "systematic". A deterministic policy needs neither
+            `rng` nor `ids`.
         ids : array of shape (n_rows,), optional
-            One id per row, strings or whole numbers, for "sample": the same id and policy give the same
-            decision in any batch and on any machine. For out-of-memory rows, the name of their column of ids,
-            by default `columns.id`.
+            One id per row (text or whole numbers), for "sample": decisions are drawn by a hash of the id, so
+            the same row gets the same decision in any batch and on any machine. For out-of-memory rows, the
+            name of the column of ids, by default `columns.id`.
         method : {"sample", "systematic", "argmax"}
             "sample" draws each row independently. "systematic" draws all rows together (pivotal sampling),
-            so that counts are within a few units of their expectation. "argmax" takes the likeliest action,
-            which the guarantee does not cover.
+            so that counts are within a few units of their expectation. "argmax" takes the most probable
+            action, which the guarantee does not cover.
         key : str, optional
-            With ids, the key of the hash; by default the digest of the policy. Use one key for all releases
-            of a policy to keep their draws alike. The digest is public: if the subjects of decisions can
-            choose or change their ids, pass a secret of 32 random characters or more, so that they cannot
-            search for an id with the decision that they want.
+            With ids, the key of the hash; by default the digest of the policy. Use the same key for all
+            releases of a policy, so that few decisions change. The digest is public: if the persons whom the
+            decisions concern can choose or change their ids, pass a secret key of at least 32 random
+            characters, so that they cannot search for an id with the decision that they want.
         columns : Columns, optional
             The roles of the columns of a frame.
 
         Returns
         -------
         array of shape (n_rows,)
-            For sets, membership as booleans, (n_rows, n_classes). For out-of-memory rows, a lazy frame of the
-            same kind with the columns of ids and "decision", or for sets "in_<label>"; actions of several
-            types, such as 0, 1 and "reject", are text. Rows that raise an error in memory are null in Spark.
+            The decisions; if these are sets, membership as booleans, (n_rows, n_classes). For out-of-memory
+            rows, a lazy frame of the same kind with the column of ids and "decision", or "in_<label>" for
+            sets. In it, actions of several types, such as 0, 1 and "reject", are text, and rows that would
+            raise an error in memory are null in Spark.
 
         Examples
         --------
@@ -360,25 +380,29 @@ class Policy:
             from bylaw.policy._row_maps import answer_rows
 
             if rng is not None or method != "sample":
-                raise OptionError("out-of-memory rows are decided by id: leave out rng= and method=")
+                raise OptionError(
+                    "decisions on out-of-memory rows are drawn by id: leave out rng= and method="
+                )
             return answer_rows(self, evidence, columns, decides=True, ids=ids, key=key)
         sampler = self._make_sampler(rng, ids, method, key)
         return self.action_space.name_decisions(self._sample(evidence, ids, sampler))
 
     def decide_positions(self, evidence: Evidence, *, ids: Any, key: str | None = None) -> NDArray[Any]:
-        """Return the decisions of `decide` as positions in `actions`, which are faster to write to a table.
+        """Return the decisions of `decide` as indices of `actions`, which are faster to write to a table.
 
         Parameters
         ----------
         evidence : Evidence
+            The rows to decide.
         ids : array of shape (n_rows,)
+            One id per row.
         key : str, optional
-            As in `decide`.
+            The key of the hash, as in `decide`.
 
         Returns
         -------
         array of shape (n_rows,)
-            For sets, membership as booleans, (n_rows, n_classes).
+            Indices; if decisions are sets, membership as booleans, (n_rows, n_classes).
 
         Examples
         --------
@@ -391,22 +415,24 @@ class Policy:
         return self._sample(evidence, ids, self._make_sampler(None, ids, "sample", key))
 
     def mark_changes(self, evidence: Evidence, *, ids: Any = None, key: str | None = None) -> Evidence:
-        """Return the rows with the cost of decisions that differ from this policy, for `custom("changed")`.
+        """Return the rows with a cost of 1 for each action that differs from the decision of this policy.
 
-        The cost is 0 for the decision of this policy, and 1 for any other. Rules of a later policy can refer
-        to it.
+        The decision itself has the cost 0. Rules of a later policy can bound this cost by
+        `custom("changed")`.
 
         Parameters
         ----------
         evidence : Evidence
+            The rows.
         ids : array of shape (n_rows,), optional
-            The ids by which this policy drew its decisions; by default, the likeliest decisions are used.
+            The ids by which this policy drew its decisions; by default, the most probable decisions are used.
         key : str, optional
-            With ids, as in `decide`.
+            With ids, the key of the hash, as in `decide`.
 
         Returns
         -------
         Evidence
+            The rows with the additional cost "changed".
 
         Examples
         --------
@@ -420,7 +446,7 @@ class Policy:
         space = self.action_space
         if not space.rivals:
             raise OptionError(
-                "changes are counted where each row has one decision; for sets, use omits(reference)"
+                "mark_changes requires one decision per row, got sets; use omits(reference) for sets"
             )
         if ids is None:
             taken = self.probabilities(evidence).argmax(axis=1)
@@ -434,30 +460,31 @@ class Policy:
         return self.action_space.sample(self.probabilities(evidence).T, sampler)
 
     def _make_sampler(self, rng: Any, ids: Any, method: str, key: str | None) -> Sampler:
-        """Return a function from probabilities (n_actions, n_rows) to positions of actions, (n_rows,)."""
+        """Return a function from probabilities (n_actions, n_rows) to action indices (n_rows,)."""
         if self.deterministic and method in ("sample", "argmax"):
             if key is not None:
                 check_key(key)
             return lambda parts, _: (part.argmax(axis=0) for part in parts)
         if method == "argmax":
             if rng is not None or ids is not None or key is not None:
-                raise OptionError("method='argmax' draws nothing; leave out rng, ids and key")
+                raise OptionError(
+                    "rng, ids and key have no effect with method='argmax', which is deterministic: "
+                    "leave them out"
+                )
             warnings.warn(
-                "argmax decisions are not random, and the rules hold for the randomized policy only: "
-                "audit these decisions by themselves",
+                "method='argmax' gives deterministic decisions, but only the randomized policy was fitted to "
+                "satisfy the rules: audit these decisions, or fit with deterministic=True",
                 GuaranteeWarning,
                 stacklevel=find_stack_level(),
             )
             return lambda parts, _: (part.argmax(axis=0) for part in parts)
         if method not in ("sample", "systematic"):
-            raise OptionError(f"method must be 'sample', 'systematic' or 'argmax', not {method!r}")
+            raise OptionError(f"method must be 'sample', 'systematic' or 'argmax', got {method!r}")
         if (rng is None) == (ids is None) or (key is not None and ids is None):
-            raise OptionError("pass either rng= (a generator or a seed) or ids= (and then key=, if you like)")
+            raise OptionError("pass either rng= (a generator or a seed), or ids= with an optional key=")
         if ids is not None:
             if method == "systematic":
-                raise OptionError(
-                    "method='systematic' depends on the whole batch, so it takes rng=, not ids="
-                )
+                raise OptionError("method='systematic' draws all rows together: pass rng= instead of ids=")
             name = self.digest if key is None else check_key(key)
             return lambda parts, suffix: sample_by_id(parts, ids, name, suffix)
         generator = np.random.default_rng(rng)
@@ -474,25 +501,25 @@ class Policy:
         groups: Any = None,
         probabilities: Floats | None = None,
     ) -> float:
-        """Compute the expected rate of this policy on these rows, with the randomness integrated out.
+        """Compute the expected rate of this policy on these rows, averaged over the random decisions.
 
         Parameters
         ----------
         rate : Rate, Ratio, Worst or str
-            A rate such as `error()`, or its text, "error()". For `worst(error(), by="race")`, the rate of the
-            worst group that has rows.
+            A rate such as `error()`, or its text, "error()". For `worst(error(), by="race")`, the result is
+            the largest rate of the groups that have rows.
         evidence : Evidence or ObservedRows
-            The rows. The rate is the observed one if they have labels or true groups, and otherwise the
-            predicted one.
+            The rows. If they have labels or true groups, the result is the observed rate, and otherwise the
+            predicted rate.
         labels, groups : optional
-            True labels (n_rows,) and groups {name: values}, if they are not columns of the evidence.
+            Observed labels (n_rows,) and true groups {name: values}, if they are not in the evidence.
         probabilities : array of shape (n_rows, n_actions), optional
-            The probabilities of the actions, if they are known already or are those of other decisions;
-            needed for `ObservedRows`.
+            Probabilities of the actions to use instead of those of this policy; needed for `ObservedRows`.
 
         Returns
         -------
         float
+            The expected rate.
 
         Examples
         --------
@@ -527,7 +554,7 @@ class Policy:
 
     @cached_property
     def digest(self) -> str:
-        """Hash of what decisions depend on: policies with equal digests decide alike.
+        """Hash of all that decisions depend on: policies with equal digests make the same decisions.
 
         It does not depend on the rules, the certificate, the card and the audits; `file_digest` does.
         """
@@ -538,18 +565,19 @@ class Policy:
 
     @property
     def file_digest(self) -> str:
-        """SHA-256 of the whole file that `save` writes now, as `sha256sum policy.json` prints it.
+        """SHA-256 of the file that `save` would write now, equal to the output of `sha256sum policy.json`.
 
-        Compare it to make sure that a file is the one that was approved.
+        Compare it to check that a file is the one that was approved.
         """
         return hashlib.sha256(format_json(serialization.to_dict(self)).encode()).hexdigest()
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the policy as JSON. An older file stays until the new one is complete.
+        """Write the policy to a JSON file. An older file is kept until the new one is complete.
 
         Parameters
         ----------
         path : str or path
+            The path of the file.
 
         Examples
         --------
@@ -568,20 +596,22 @@ class Policy:
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Policy:
-        """Read a policy that `save` wrote.
+        """Read a policy from a file that `save` wrote.
 
         Parameters
         ----------
         path : str or path
+            The path of the file.
 
         Returns
         -------
         Policy
+            The policy.
 
         Raises
         ------
         PolicyFileError
-            If the file is damaged, was changed, or is of another version.
+            If the file is damaged, was changed after it was saved, or has a version that cannot be read.
         """
         return cls(**serialization.read(Path(path)))
 
@@ -593,17 +623,20 @@ class Policy:
 
 
 def _is_out_of_memory(evidence: Any, columns: Columns | None) -> bool:
-    """Return whether these are a frame or a scan, which need more packages than a policy."""
+    """Return True if the evidence is a `Scan` or a frame with columns, which needs more packages."""
     return columns is not None or type(evidence).__name__ == "Scan"
 
 
 def compute_probabilities(
     feature_map: FeatureMap, score_matrix: Floats, beta: float, evidence: Evidence
 ) -> Floats:
-    """Compute softmax(beta * features' score_matrix), or sigmoids for sets, (n_actions, n_rows)."""
+    """Compute the probabilities of actions, (n_actions, n_rows).
+
+    They are softmax(beta * features' score_matrix) or, if decisions are sets, a sigmoid for each label.
+    """
     evidence = feature_map.admit(as_evidence(evidence))
     scale = beta * score_matrix
-    # Not a power of two apart, or the columns of a row compete for one place in the cache.
+    # If rows of the array are a power of two apart, entries of a column compete for one line of the cache.
     features = np.zeros((len(scale), _TILES * _TILE + _APART))[:, :-_APART]
     scores = np.zeros((scale.shape[1], _TILES * _TILE))
     probabilities = np.empty((scale.shape[1], len(evidence)))
@@ -618,5 +651,5 @@ def compute_probabilities(
         feature_map.action_space.normalize(scores[:, :width], probabilities[:, rows])
         finite &= not np.isnan(probabilities[:, rows].min())  # the least of what has a NaN is NaN
     if not finite:
-        raise EvidenceError("the scores of some rows overflow; are their costs or references in order?")
+        raise EvidenceError("the scores of some rows overflow: check their costs and references")
     return probabilities

@@ -1,4 +1,4 @@
-"""The origin of a policy: the rows that it was chosen on, when and with what it was made, who audited it.
+"""Origin of a policy: the rows that it was fitted on, its date, versions and options, and its audits.
 
 Rows are recognized by hashes. Each row is hashed as the policy reads it: all features, rounded to about six
 digits. A policy file keeps a digest of the whole table, which does not depend on the order of the rows. The
@@ -29,24 +29,25 @@ from bylaw.rows import Evidence
 _HALF_STEP = np.uint64(1 << 31)
 _KEPT_DIGITS = np.uint64(0xFFFFFFFF00000000)
 
-_FALSE_ALARM = 1e-6  # the probability that rows which were not fitted are taken for fitted ones
+_FALSE_ALARM = 1e-6  # the probability that rows that were not fitted are recognized as fitted ones
 
 # A row occurs as often in another sample with probability 0.31 at most (two Poisson numbers of mean 1), so
 # that two samples agree in 12 different rows with probability 0.31^12 < 1e-6.
 _MIN_DIFFERENT_ROWS = 12
 
-_MIN_REPEATED_ROWS = 30  # different rows, below which their number says nothing about copies
+_MIN_REPEATED_ROWS = 30  # the least number of repeated rows that can show that rows were copied
 
 
 @dataclass(frozen=True)
 class TableSum:
-    """A hash of a set of rows in any order. Those of different sets of rows add up.
+    """Hash of a set of rows that does not depend on their order. Hashes of disjoint sets can be added.
 
     Attributes
     ----------
     rows : int
+        The number of rows.
     sums : tuple of int or None
-        the sums of the hashes of the rows and of their squares, modulo 2^64; None if they are unknown.
+        The sum of the hashes of the rows, and the sum of their squares, modulo 2^64; None if unknown.
     """
 
     rows: int = 0
@@ -54,7 +55,7 @@ class TableSum:
 
     @classmethod
     def from_hashes(cls, hashes: Hashes) -> TableSum:
-        """Add up the hashes of rows, (n_rows,)."""
+        """Return the sum of the hashes of rows, (n_rows,)."""
         return cls(len(hashes), (int(hashes.sum()), int((hashes * hashes).sum())))
 
     def __add__(self, other: TableSum) -> TableSum:
@@ -64,20 +65,20 @@ class TableSum:
         return TableSum(self.rows + other.rows, sums)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what the file of a stream keeps."""
+        """Return the sum as a dict for a JSON file."""
         sums = None if self.sums is None else [f"{one:016x}" for one in self.sums]
         return {"rows": self.rows, "sums": sums}
 
     @classmethod
     def from_node(cls, node: Node) -> TableSum:
-        """Read a sum. Of files before version 3, which held noisy counts, only the number of rows is kept."""
+        """Read a sum from a JSON file; files before version 3 give only the number of rows."""
         if "sums" not in node.value or node["sums"].value is None:
             return cls(node["rows"].count(), None)
         first, second = (int(text, 16) for text in _read_hexadecimals(node["sums"], 16, count=2))
         return cls(node["rows"].count(), (first, second))
 
     def make_fingerprint(self) -> Fingerprint:
-        """Return the number of rows and the digest, which may be saved."""
+        """Return a fingerprint with the number of rows and their digest, which is safe to save."""
         if self.sums is None:
             return Fingerprint(self.rows)
         return Fingerprint(self.rows, (hashlib.sha256(f"{self.rows} {self.sums}".encode()).hexdigest(),))
@@ -85,16 +86,17 @@ class TableSum:
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """A set of rows, by which an audit recognizes them.
+    """Digests of a set of rows, by which an audit recognizes them.
 
     Attributes
     ----------
     rows : int
+        The number of rows.
     digests : tuple of str
-        SHA-256 of the whole table; for held-out rows that had a part in choosing a policy, also of these rows
-        together with the other parts. Empty if the rows could not be hashed.
+        The SHA-256 of the whole table. If held-out rows took part in choosing a policy, also digests of these
+        rows joined with the other rows of the fit. Empty if the rows could not be hashed.
     hashes : array of shape (n_rows,) or None
-        of the single rows, in memory only.
+        The hashes of the single rows, in memory only.
     """
 
     rows: int
@@ -108,26 +110,26 @@ class Fingerprint:
         return cls(len(hashes), digests, hashes)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Leave the hashes of single rows out of pickled policies."""
+        """Drop the hashes of single rows from pickled policies."""
         return Fingerprint, (self.rows, self.digests)
 
     @cached_property
     def _repeats(self) -> tuple[Hashes, NDArray[np.int64]]:
-        """The different rows, in order, and how often each occurs."""
+        """The distinct hashes of rows, sorted, and how often each occurs."""
         assert self.hashes is not None
         return np.unique(self.hashes, return_counts=True)
 
     @property
     def n_different(self) -> int:
-        """The number of different rows."""
+        """The number of distinct rows."""
         return len(self._repeats[0])
 
     @property
     def copied(self) -> bool:
-        """True if rows repeat each other in a way that no sample of independent rows does.
+        """True if rows are repeated more regularly than in a sample of independent rows.
 
-        If f_j different rows occur j times, independent rows are a mixture of Poisson distributions, for
-        which (j! f_j)^2 <= (j-1)! f_{j-1} (j+1)! f_{j+1}.
+        If f_j distinct rows occur j times, counts of independent rows are a mixture of Poisson distributions,
+        for which (j! f_j)^2 <= (j-1)! f_{j-1} (j+1)! f_{j+1}.
         """
         counts = np.append(np.bincount(self._repeats[1]), 0).astype(float)
         for times in np.flatnonzero(counts[2:] >= _MIN_REPEATED_ROWS) + 2:
@@ -137,7 +139,10 @@ class Fingerprint:
         return False
 
     def join(self, earlier: Sequence[Fingerprint]) -> tuple[Fingerprint, ...]:
-        """Return the earlier parts and this one, with the digests of its rows together with theirs."""
+        """Return the earlier fingerprints and this one.
+
+        The digests of this one then include those of its rows joined with the rows of the earlier ones.
+        """
         known = [part.hashes for part in earlier if part.hashes is not None]
         if self.hashes is None:
             return (*earlier, self)
@@ -150,14 +155,14 @@ class Fingerprint:
         return (*earlier, Fingerprint(self.rows, (*self.digests, *together), self.hashes))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what a file keeps."""
+        """Return the fingerprint as a dict for a JSON file."""
         return {"rows": self.rows, "digests": list(self.digests)}
 
     @classmethod
     def from_node(cls, node: Node) -> Fingerprint:
-        """Read a fingerprint.
+        """Read a fingerprint from a JSON file.
 
-        Of files before version 3, which recognized rows by noisy counts, only the number of rows is kept.
+        Files before version 3, which recognized rows by noisy counts, give only the number of rows.
         """
         rows = node["rows"].count()
         if "digests" not in node.value and ("counts" in node.value or "sketch" in node.value):
@@ -166,7 +171,7 @@ class Fingerprint:
 
 
 def _read_hexadecimals(node: Node, digits: int, count: int | None = None) -> list[str]:
-    """Read a list of numbers with so many digits each."""
+    """Read a list of hexadecimal numbers with this number of digits each."""
     texts = [one.text() for one in node.list()]
     valid = all(re.fullmatch(f"[0-9a-f]{{{digits}}}", text) for text in texts)
     if not valid or len(texts) != (count or len(texts)):
@@ -174,11 +179,11 @@ def _read_hexadecimals(node: Node, digits: int, count: int | None = None) -> lis
     return texts
 
 
-Fingerprints = tuple[Fingerprint, ...]  # of rows that had different parts in a policy
+Fingerprints = tuple[Fingerprint, ...]  # of the rows that fitted a policy, and of those that certified it
 
 
 def hash_features(features: Floats) -> Hashes:
-    """Return one hash per row, (n_rows,), of rounded features (n_features, n_rows)."""
+    """Return the hash of each row, (n_rows,), given features (n_features, n_rows), which are rounded."""
     rounded = np.add(features, 0.0, order="C")  # -0.0 is 0.0
     bits = rounded.view(np.uint64)
     bits += _HALF_STEP
@@ -187,7 +192,7 @@ def hash_features(features: Floats) -> Hashes:
 
 
 def hash_evidence(feature_map: FeatureMap, evidence: Evidence) -> Fingerprint:
-    """Return the fingerprint of evidence as a policy with this feature map reads it."""
+    """Return the fingerprint of evidence, given the feature map of the policy that reads it."""
     evidence = feature_map.admit(evidence)
     slices = (slice(i, min(i + BLOCK_ROWS, len(evidence))) for i in range(0, len(evidence), BLOCK_ROWS))
     height = len(feature_map.features)
@@ -198,16 +203,16 @@ def hash_evidence(feature_map: FeatureMap, evidence: Evidence) -> Fingerprint:
 
 
 def shares_rows(rows: Fingerprint, among: Sequence[Fingerprint]) -> bool:
-    """Return whether rows in memory are among the fitted ones.
+    """Return True if some of the rows in memory were used to fit a policy.
 
-    They are recognized as a whole table, or in part if the hashes of fitted rows are in memory, too.
+    They are recognized as a whole table, or one by one if the hashes of the fitted rows are in memory, too.
 
     Parameters
     ----------
     rows : Fingerprint
-        with the hashes of its rows.
+        The rows in memory, with their hashes.
     among : sequence of Fingerprint
-        the parts of the fitted rows.
+        The sets of fitted rows.
     """
     known = {digest for part in among for digest in part.digests}
     if rows.n_different >= _MIN_DIFFERENT_ROWS and not known.isdisjoint(rows.digests):
@@ -216,10 +221,10 @@ def shares_rows(rows: Fingerprint, among: Sequence[Fingerprint]) -> bool:
 
 
 def _has_common_rows(rows: Fingerprint, fitted: Fingerprint) -> bool:
-    """Return whether more different rows were fitted than two independent samples have in common.
+    """Return True if two sets have more common rows than independent samples have.
 
-    Scores with few digits agree by accident. If `twice` of n fitted rows occur twice, a new row agrees with
-    one that occurs once with probability 2 twice / n (Good and Turing).
+    Rows whose scores have few digits may agree by accident. If `twice` of n fitted rows occur twice, a new
+    row agrees with a row that occurs once with probability 2 twice / n (Good and Turing).
     """
     different, times = fitted._repeats
     most_twice = gammaincinv((times == 2).sum() + 1, 1 - _FALSE_ALARM)  # an upper bound of its mean
@@ -231,18 +236,18 @@ def _has_common_rows(rows: Fingerprint, fitted: Fingerprint) -> bool:
 
 @dataclass(frozen=True)
 class Look:
-    """One audit on held-out rows.
+    """Record of one audit on held-out rows.
 
     Attributes
     ----------
     date : str
-        UTC, as ISO 8601.
+        The date and time in UTC, as ISO 8601.
     verdict : str
-        on all rules together.
+        The verdict on all rules together.
     question : str
-        a hash of the rules and options of the audit.
+        A hash of the rules and options of the audit.
     fingerprint : Fingerprint
-        of the rows.
+        The fingerprint of the rows.
     """
 
     date: str
@@ -252,7 +257,7 @@ class Look:
 
     @classmethod
     def now(cls, verdict: str, question: str, fingerprint: Fingerprint) -> Look:
-        """Return a look of this moment."""
+        """Return a record with the current date and time."""
         return cls(_now(), verdict, question, fingerprint)
 
     @property
@@ -261,37 +266,38 @@ class Look:
         return self.fingerprint.rows
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what a file keeps."""
+        """Return the record as a dict for a JSON file."""
         return {**vars(self), "fingerprint": self.fingerprint.to_dict()}
 
     @classmethod
     def from_node(cls, node: Node) -> Look:
-        """Read a look, and check it."""
+        """Read a record from a JSON file and validate it."""
         return cls(**node.fields(cls, date=_read_date, fingerprint=Fingerprint.from_node))
 
 
 @dataclass(frozen=True)
 class Card:
-    """Facts about a policy for those who find its file, beside its rules, certificate and hash."""
+    """Facts about the origin of a policy, for readers of its file."""
 
-    created: str  # UTC, as ISO 8601
-    versions: Mapping[str, str]
-    source: str = ""  # the table that it was fitted on, as its author called it
+    created: str  # the date and time in UTC, as ISO 8601
+    versions: Mapping[str, str]  # {library: version}
+    source: str = ""  # the name of the table that the policy was fitted on
     columns: Mapping[str, Any] = field(default_factory=dict)  # the roles of that table's columns
-    previous: Mapping[str, Any] = field(default_factory=dict)  # the policy since which changes are counted
+    previous: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # the policy that changed decisions are counted against
     looks: list[Look] = field(default_factory=list, compare=False)  # the audits on held-out rows, in order
-    # What `solve` was told beside the rows: margin, whether labels were given, the names of true groups, and
-    # how to calibrate.
-    # Empty in files of versions that did not write it.
+    # The options of `solve`: the margin, True if labels were given, the names of true groups, and the
+    # calibration. Empty in files of versions that did not write them.
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def today(cls) -> Card:
-        """Return the card of a policy that is made now."""
+        """Return a card with the current date and versions."""
         return cls(_now(), versions())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what a file keeps; options and the previous policy only if there are any."""
+        """Return the card as a dict for a JSON file; empty options and previous policies are left out."""
         facts = {**vars(self), "versions": dict(self.versions), "columns": dict(self.columns)}
         for name in ("previous", "options"):
             facts[name] = dict(facts[name])
@@ -301,7 +307,7 @@ class Card:
 
     @classmethod
     def from_node(cls, node: Node) -> Card:
-        """Read a card, and check it; of files of earlier versions, looks, options and more are missing."""
+        """Read a card from a JSON file and validate it; files of earlier versions may have fewer fields."""
 
         def read_versions(versions: Node) -> dict[str, str]:
             return {name: item.text() for name, item in versions.items()}
@@ -350,6 +356,6 @@ def _read_date(node: Node) -> str:
 
 @cache
 def versions() -> Mapping[str, str]:
-    """Return the versions of Python and of the libraries that computed the policy."""
+    """Return the versions of Python and of the libraries that compute policies."""
     libraries = {name: find_version(name, "unknown") for name in ("bylaw", "numpy", "scipy")}
     return {"python": platform.python_version(), **libraries}

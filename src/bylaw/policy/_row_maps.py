@@ -1,4 +1,4 @@
-"""Probabilities and decisions of a policy as columns of out-of-memory rows, computed where the rows are."""
+"""Probabilities and decisions of a policy for out-of-memory rows, computed by the engine of the rows."""
 
 from __future__ import annotations
 
@@ -26,19 +26,27 @@ def answer_rows(
     ids: str | None = None,
     key: str | None = None,
 ) -> Any:
-    """Return a frame of the policy's answers, of the same kind as that of the rows."""
+    """Return a lazy frame with the probabilities or decisions of a policy, of the same kind as the rows.
+
+    The rows are a `Scan`, or a frame with the roles of its `columns`. `decides` is True for decisions by id.
+    """
     if not isinstance(rows, Scan):
         if columns is None:
             raise OptionError(
-                f"evidence must be Evidence, a Scan or a frame, got {type(rows).__name__}; with a frame of "
+                f"evidence must be Evidence, a Scan or a frame, got {type(rows).__name__}; for a frame of "
                 "Dask, Spark or Polars, pass columns=Columns(...)"
             )
         rows = scan(rows, columns)
     elif columns is not None:
-        raise OptionError("scanned rows have their columns; leave out columns=")
+        raise OptionError(
+            "columns must not be given with a Scan, which has its own columns: leave out columns="
+        )
     ids = rows.columns.id if ids is None else ids
     if decides and not isinstance(ids, str):
-        raise OptionError("out-of-memory rows are decided by id: pass ids=, the name of their column of ids")
+        raise OptionError(
+            "ids must be the name of a column, because decisions on out-of-memory rows are drawn by id: "
+            "pass ids="
+        )
     if key is not None:
         check_key(key)
     found = policy.calibration
@@ -48,18 +56,20 @@ def answer_rows(
     )
     answers = RowAnswers(replace(policy, fingerprints=()), needed, ids, decides, key)
     if missing := [name for name in answers.reads if name not in rows.engine.names]:
-        raise EvidenceError(f"{rows.engine} has no column {missing[0]!r}; it has {rows.engine.names}")
+        raise EvidenceError(
+            f"{rows.engine} must have the column {missing[0]!r}, got only {rows.engine.names}"
+        )
     return rows.engine.map(answers)
 
 
 @dataclass(frozen=True)
 class RowAnswers:
-    """Probabilities, or decisions by id: a `RowMap`."""
+    """Map from batches of rows to probabilities, or to decisions by id; implements `RowMap`."""
 
     policy: Policy
     columns: Columns
-    id: str | None  # the column of ids, which the answers keep
-    decides: bool
+    id: str | None  # the column of ids, which the result keeps
+    decides: bool  # True for decisions, False for probabilities
     key: str | None = None
 
     @property
@@ -72,7 +82,7 @@ class RowAnswers:
 
     @cached_property
     def names(self) -> list[str]:
-        """Names of the columns of answers."""
+        """The names of the columns of the result."""
         return name_results(self.policy, self.carried, probabilities=not self.decides, decisions=self.decides)
 
     def make_schema(self, given: Any) -> Any:
@@ -117,6 +127,6 @@ class RowAnswers:
 
 
 def as_one_type(actions: Sequence[Value]) -> list[Value]:
-    """Return actions as a column of a table holds them: text if they have more than one type."""
+    """Return actions as values of a table column: text if they have more than one type."""
     mixed = len({type(action) for action in actions}) > 1
     return [str(action) for action in actions] if mixed else list(actions)

@@ -1,4 +1,4 @@
-"""From probabilities to decisions: draws that are seeded, keyed by id, balanced over a batch, or none."""
+"""Sampling of decisions from probabilities: with a random generator, by id, or balanced over all rows."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ _BITS = 4 * HEX_DIGITS
 
 
 def sample_actions(probabilities: Floats, uniforms: Floats) -> NDArray[np.int64]:
-    """Return the action that each uniform number falls on, for probabilities (n_actions, n_rows)."""
+    """Return action indices (n_rows,) for probabilities (n_actions, n_rows) and uniform numbers (n_rows,)."""
     heights = np.cumsum(probabilities, axis=0)
-    # Below the last step, whatever it rounds to, so that an impossible action is never drawn.
+    # Scaled by the sum of the probabilities, so that rounding never selects an impossible action.
     return (heights <= uniforms * heights[-1]).sum(axis=0)
 
 
 def sample_by_id(
     parts: Sequence[Floats], ids: Any, key: str, suffix: str = "/{}"
 ) -> Iterator[NDArray[np.int64]]:
-    """Return, for each part (n_actions, n_rows) of probabilities, the actions sampled by id, (n_rows,).
+    """Yield, for each array of probabilities in `parts`, the action indices sampled by id, (n_rows,).
 
-    A digest has the uniform numbers of four parts: `suffix` ends the text that is hashed, with {} for the
-    number of the digest. Ids are hashed only for rows with more than one possible action.
+    An array has the shape (n_actions, n_rows). The hashed text is the key, the id and `suffix`, in which {}
+    is the number of the digest; a digest has the uniform numbers for four arrays. Ids are hashed only for
+    rows with more than one possible action.
     """
     checked = check_ids(ids, parts[0].shape[1])
     for first in range(0, len(parts), PER_DIGEST):
@@ -53,9 +54,9 @@ def sample_by_id(
 
 
 def uniforms_by_id(ids: NDArray[Any], key: str, ending: str = "", count: int = 1) -> Iterator[Floats]:
-    """Yield up to four uniform numbers per id, each (n_rows,), the same on any machine.
+    """Yield `count` arrays of uniform numbers, (n_rows,), at most four, the same on any machine.
 
-    They come from the SHA-256 of "key/id" and the ending: its hex digits, 13 for each number, as a fraction.
+    The numbers are fractions of 13 hex digits each of the SHA-256 of "key/id" followed by `ending`.
     """
     words = hash_ids(ids, f"{key}/", ending)
     for start in range(0, count * _BITS, _BITS):
@@ -67,33 +68,36 @@ def uniforms_by_id(ids: NDArray[Any], key: str, ending: str = "", count: int = 1
 
 
 def hash_ids(ids: NDArray[Any], prefix: str, ending: str) -> NDArray[np.uint64]:
-    """Return the SHA-256 of prefix, id and ending, (n_rows, 4) words of 64 bits, for ids (n_rows,)."""
+    """Return the SHA-256 of prefix, id and ending for each id, as 4 words of 64 bits, (n_rows, 4)."""
     copy = hashlib.sha256(prefix.encode()).copy  # the prefix is hashed once
     try:
         texts = [f"{name}{ending}".encode() for name in ids.tolist()]
     except UnicodeEncodeError as problem:
-        raise EvidenceError(f"the id {problem.object!r} has half of a character (a lone surrogate)") from None
+        raise EvidenceError(
+            f"ids must be valid Unicode, got {problem.object!r} with a lone surrogate: correct the "
+            "encoding of the ids"
+        ) from None
     digests = b"".join([hashed.digest() for text in texts if (hashed := copy()).update(text) is None])
     return np.frombuffer(digests, dtype=">u8").reshape(-1, 4).astype(np.uint64)
 
 
 def check_ids(ids: Any, n_rows: int) -> NDArray[Any]:
-    """Return ids as an array; raise an error unless they are texts or whole numbers, one per row."""
+    """Return ids as an array; raise an error unless they are text or whole numbers, one per row."""
     vector = as_vector(ids, "ids")
     if len(vector) != n_rows:
         raise EvidenceError(f"ids has {len(vector)} rows, but the evidence has {n_rows}")
     kinds = set() if vector.dtype.kind in "iuU" else set(map(type, vector.tolist()))
     if not all(issubclass(kind, str | int) and kind is not bool for kind in kinds):
-        raise EvidenceError("ids must be strings or whole numbers, so that they have one spelling everywhere")
+        raise EvidenceError("ids must be strings or whole numbers, which are written alike on any machine")
     return vector
 
 
 def sample_pivotal(probabilities: Floats, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Return one action per row, (n_rows,), so that counts of actions stay close to their expectations.
+    """Return one action index per row, (n_rows,), such that counts of actions are close to their expectation.
 
-    Each action has its own probability on each row. Two rows that are both undecided between actions a and b
-    exchange probability until one of them is decided; the exchange is fair, so that no row's probabilities
-    change, and exact, so that no count does.
+    Each row gets each action with its own probability. Rows that are both random between actions a and b are
+    paired: probability is exchanged between the two until one of them is decided. An exchange is fair, so the
+    probabilities of a row do not change on average, and exact, so the expected counts do not change at all.
     """
     probabilities = probabilities.copy()
     for a, b in itertools.combinations(range(len(probabilities)), 2):

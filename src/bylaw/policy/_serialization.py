@@ -1,4 +1,4 @@
-"""Policies as JSON: what is written, and a reader that trusts nothing it reads."""
+"""Reading and writing policies as JSON; the reader validates everything."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def frequencies_to_list(frequencies: Mapping[Any, float]) -> list[dict[str, Any]
 def decision_rule_to_dict(
     feature_map: FeatureMap, score_matrix: Floats, beta: float, calibration: Calibration | None = None
 ) -> dict[str, Any]:
-    """Return what decisions depend on."""
+    """Return the part of the JSON file that decisions depend on."""
     rule = {**feature_map_to_dict(feature_map), "weights": score_matrix.tolist(), "beta": beta}
     return rule if calibration is None else {**rule, "calibration": calibration.to_dict()}
 
@@ -93,39 +93,42 @@ def compute_digest(content: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class _Rounding:
-    """The number of digits of sums over the fitted rows in a file.
+    """Precision of sums over the fitted rows in a file.
 
-    Exact sums in two files whose rows differ by one would give away that row, and an exact frequency the
-    score of a row that is alone in a group.
+    With exact sums, two files whose rows differ by one would reveal that row, and an exact frequency would
+    reveal the score of a row that is alone in its group.
     """
 
     digits: int  # significant digits of prices, costs and terms of guarantees
-    decimals: int  # of frequencies: a step is at least ten rows, where there are a hundred or more
+    decimals: int  # decimals of frequencies: one unit is at least ten rows, if there are a hundred or more
 
     @classmethod
     def of_rows(cls, fingerprints: Fingerprints) -> _Rounding:
-        """Return the rounding for as many rows as the file states, so that saving again changes nothing."""
+        """Return the rounding for this number of rows, which is in the file: saving again changes nothing."""
         rows = fingerprints[0].rows if fingerprints else 0
         magnitude = math.floor(math.log10(max(rows, 1))) - 1
         return cls(digits=min(max(magnitude, 2), 3), decimals=min(max(magnitude, 1), 3))
 
     def round_digits(self, value: float) -> float:
-        """Round to the significant digits."""
+        """Round a number to the significant digits."""
         return float(f"{value:.{self.digits}g}")
 
     def round_share(self, share: float) -> float:
-        """Round a share of the rows, which stays above zero."""
+        """Round a fraction of the rows to the decimals; the result is never zero."""
         return max(round(share, self.decimals), 10.0**-self.decimals)
 
     def round_price(self, price: float, few_rows: bool) -> float:
-        """Round a price to digits; of rules about few rows, to a power of ten.
+        """Round a price to the significant digits or, if its rule refers to few rows, to a power of ten.
 
-        A weight divided by the price of such a rule would reveal the frequency of its group.
+        The weight of such a rule divided by an exact price would reveal the frequency of its group.
         """
         return round_magnitude(price) if few_rows else self.round_digits(price)
 
     def round_to_error(self, excess: float, error: float) -> float:
-        """Round an excess to the digits that its standard error leaves; what is above zero stays above."""
+        """Round an excess to the precision of its standard error.
+
+        A value above zero stays above zero.
+        """
         step = round_magnitude(self.round_digits(error), math.floor)
         if abs(excess) < step:
             return round_magnitude(excess, math.ceil) if excess > 0 else 0.0
@@ -133,14 +136,14 @@ class _Rounding:
 
 
 def round_magnitude(value: float, towards: Callable[[float], int] = round) -> float:
-    """Return a power of ten near a number, or zero for zero."""
+    """Round a number to a power of ten; zero stays zero."""
     return float(f"1e{towards(math.log10(value))}") if value > 0 else 0.0
 
 
 def _list_rules_on_few_rows(policy: Policy) -> set[str]:
     """Return the single rules that refer to fewer than `MIN_CELL` of the fitted rows.
 
-    Of fewer than a hundred rows, these are all rules that refer to a condition.
+    If there are fewer than a hundred fitted rows, these are all rules with a condition.
     """
     rows = policy.fingerprints[0].rows if policy.fingerprints else math.inf
     few = {
@@ -156,10 +159,10 @@ def _list_rules_on_few_rows(policy: Policy) -> set[str]:
 
 
 def to_dict(policy: Policy) -> dict[str, Any]:
-    """Return the policy as plain values.
+    """Return a policy as a dict for a JSON file.
 
-    What decides is written so that it reads back to the last bit. What else was measured on the fitted rows
-    is rounded, so that a file does not reveal single rows.
+    Numbers that determine decisions are exact to the last bit. Other numbers that were measured on the fitted
+    rows are rounded, so that a file does not reveal single rows.
     """
     rounding = _Rounding.of_rows(policy.fingerprints)
     round_digits, solution, few = rounding.round_digits, policy.solution, _list_rules_on_few_rows(policy)
@@ -180,7 +183,7 @@ def to_dict(policy: Policy) -> dict[str, Any]:
         **problem_to_dict(policy.problem),
         **decision_rule_to_dict(policy.feature_map, policy.score_matrix, policy.beta, policy.calibration),
         "guarantee": {
-            # Beta and the entropy are no sums over rows.
+            # Beta and the entropy are not sums over rows.
             name: value
             if name in ("beta", "entropy")
             else rounding.round_price(value, bool(few) and name in ("multiplier_norm", "most_slack"))
@@ -215,7 +218,7 @@ def to_dict(policy: Policy) -> dict[str, Any]:
         content["group_rates"] = [
             one._replace(
                 weight=round_digits(one.weight),
-                rate=math.nan  # of few rows, the rate is not stated
+                rate=math.nan  # the rate of a group with few rows is not saved
                 if math.isnan(one.rate) or policy.frequencies.get(one.group, 1.0) * rows < MIN_CELL
                 else round_digits(one.rate),
             ).to_dict()
@@ -243,7 +246,7 @@ def to_dict(policy: Policy) -> dict[str, Any]:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read the fields of a policy, and check each."""
+    """Read a policy from a JSON file; return its validated fields."""
     return read_json(path, "a policy", _fields)
 
 
@@ -258,7 +261,7 @@ def _fields(root: Node) -> dict[str, Any]:
     score_matrix = root["weights"].matrix(len(feature_map.features), len(space.actions))
     with np.errstate(over="ignore"):
         if not np.isfinite(root["beta"].positive() * score_matrix).all():
-            raise BadValueError("its beta and weights are too large together")
+            raise BadValueError("policy.beta times policy.weights must be finite")
     calibration = None
     if "calibration" in root.value:
         calibration = Calibration.from_node(root["calibration"], space.classes, feature_map.attributes)
@@ -301,11 +304,13 @@ def _fields(root: Node) -> dict[str, Any]:
     }
     rest = {name: value for name, value in root.value.items() if name != "checksum"}
     if root["checksum"].text() != compute_digest(rest):
-        raise BadValueError("its checksum is not that of its content: it was changed after it was saved")
+        raise BadValueError(
+            "the checksum does not match the content, so the file was changed after it was saved"
+        )
     if root["hash"].text() != compute_digest(
         decision_rule_to_dict(feature_map, score_matrix, root["beta"].positive(), calibration)
     ):
-        raise BadValueError("its hash is not that of its decision rule")
+        raise BadValueError("the hash does not match the decision rule")
     return content
 
 
@@ -324,7 +329,9 @@ def read_feature_map(root: Node) -> FeatureMap:
     options = _read_values(decisions["options"]) if "options" in decisions.value else ()
     fewest = max(len(classes), 2) if classes or len(options) < 2 else 0
     if len(set(classes)) < fewest:
-        raise BadValueError("its classes are too few, or not all different")
+        raise BadValueError(
+            f"policy.decisions.classes must be at least {fewest} different labels, got {classes}"
+        )
     space = make_action_space(kind, classes, decisions["reject"].scalar(), options)
     attributes = {
         name: Attribute(**node.fields(Attribute, values=_read_values))
@@ -342,7 +349,7 @@ def read_feature_map(root: Node) -> FeatureMap:
         else:
             features.append(Feature(CostColumn(name, item.one_of(range(len(space.actions)))), event))
     if len(set(features)) < len(features):
-        raise BadValueError("its features are not all different")
+        raise BadValueError("policy.features must be all different, got duplicates")
     return FeatureMap(space, tuple(features), attributes)
 
 
@@ -365,13 +372,15 @@ def _read_event(
     event = {}
     for name, value in node.items():
         if name != LABEL and name not in attributes:
-            raise BadValueError(f"{node.place} names an unknown attribute {name!r}")
+            raise BadValueError(
+                f"{node.place} must refer to attributes of the policy, got an unknown attribute {name!r}"
+            )
         event[name] = value.one_of(space.classes if name == LABEL else attributes[name].values)
     return tuple(sorted(event.items()))
 
 
 def _read_group_rates(root: Node, problem: Problem, feature_map: FeatureMap) -> tuple[GroupRate, ...]:
-    """Read one rate for each group if the worst group's rate is minimized; other files have no such key."""
+    """Read the rate of each group if the objective is the worst rate of a group; return () otherwise."""
     if not isinstance(problem.minimize, Worst):
         return ()
     names = problem.minimize.by
@@ -388,7 +397,7 @@ def _read_group_rates(root: Node, problem: Problem, feature_map: FeatureMap) -> 
     values = {name: attribute.values for name, attribute in feature_map.attributes.items()}
     groups = problem.minimize.list_groups(feature_map.action_space.classes, values)
     if [one.group for one in found] != list(groups):
-        raise BadValueError("its group_rates are not those of its objective")
+        raise BadValueError("policy.group_rates must have the groups of policy.minimize, got others")
     return tuple(found)
 
 
@@ -405,7 +414,7 @@ def _read_fitted_rates(root: Node) -> FittedRates:
 
 
 def guarantee_to_dict(guarantee: Guarantee) -> dict[str, Any]:
-    """Return the terms without the number of rows, which the file has, and without an unknown slack."""
+    """Return a guarantee as a dict for a JSON file, without the number of rows and without unknown terms."""
     terms = asdict(guarantee)
     left_out = ["rows"] if math.isfinite(guarantee.most_slack) else ["rows", "most_slack"]
     left_out += [] if guarantee.chance else ["chance"]
@@ -413,7 +422,7 @@ def guarantee_to_dict(guarantee: Guarantee) -> dict[str, Any]:
 
 
 def read_guarantee(node: Node, beta: float, rows: float) -> Guarantee:
-    """Read the terms of the bounds for a number of fitted rows."""
+    """Read a guarantee from a JSON file, given beta and the number of fitted rows."""
     terms = node.fields(Guarantee, without=["beta", "rows"])
     if "most_slack" not in terms:
         terms["most_slack"] = math.nan if terms["multiplier_norm"] else math.inf

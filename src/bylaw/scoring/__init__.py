@@ -1,4 +1,4 @@
-"""Scores and decisions as an expression over the columns of a row, and its SQL."""
+"""Probabilities and decisions of a policy as expressions over the columns of a table, and as SQL."""
 
 import lazy_loader
 

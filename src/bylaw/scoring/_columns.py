@@ -1,4 +1,4 @@
-"""Which column of a table holds what, checked against what a policy reads."""
+"""Checks that the columns of a table match what a policy needs, and default names of columns."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from bylaw.program import FeatureMap
 from bylaw.rows import Columns, find_combination
 
 ReferenceForm = Literal["labels", "probabilities"]
-NORMALIZED = "an export takes probabilities as they are: divide them by their sum in the table"
+NORMALIZED = "an export does not normalize probabilities: divide them by their sum in the table"
 
 
 def check_columns(feature_map: FeatureMap, columns: Columns) -> None:
-    """Raise an `OptionError` unless the columns are those that the features read."""
+    """Raise an `OptionError` if the columns do not match the classes, groups and costs of the policy."""
     if columns.normalize:
         raise OptionError(NORMALIZED)
     _check_actions(feature_map.action_space, columns)
@@ -24,11 +24,11 @@ def check_columns(feature_map: FeatureMap, columns: Columns) -> None:
         if isinstance(columns.groups[find_model(columns, name)], str) != fitted.known:
             was = "values" if fitted.known else "probabilities"
             wanted = "one column" if fitted.known else "a dict {value: column of probabilities}"
-            raise OptionError(f"the policy was fitted with {was} of {name!r}; pass {wanted}, as then")
+            raise OptionError(f"groups[{name!r}] must be {wanted}, because the policy was fitted with {was}")
         if not fitted.known and set(values := list_values(columns, name)) != set(fitted.values):
             raise OptionError(
-                f"{name} has columns for {list(values)}; pass one for each value that the policy knows, "
-                f"{list(fitted.values)}"
+                f"groups[{name!r}] must have one column for each value in the policy, "
+                f"{list(fitted.values)}, got columns for {list(values)}"
             )
     for name in feature_map.reference_names:
         _check_reference(name, feature_map.action_space, columns)
@@ -36,8 +36,8 @@ def check_columns(feature_map: FeatureMap, columns: Columns) -> None:
     for name in feature_map.cost_names:
         if len(columns.costs.get(name, ())) != len(actions):
             raise OptionError(
-                f"a rule refers to custom({name!r}); state which columns hold it, one for each action of "
-                f"{list(actions)}: Columns(costs={{{name!r}: [...]}})"
+                f"costs[{name!r}] must have one column for each action of {list(actions)}, because a rule "
+                f"refers to custom({name!r}): pass Columns(costs={{{name!r}: [...]}})"
             )
 
 
@@ -46,14 +46,16 @@ def _check_actions(space: ActionSpace, columns: Columns) -> None:
     wanted = list(space.classes)
     if [as_scalar(label, "a class") for label in classes] != wanted:
         raise OptionError(
-            f"the policy decides among the classes {wanted}, in this order; the columns are of "
-            f"{list(classes)}. Pass Columns(probabilities=[one column each], classes={wanted})"
+            f"probabilities must have columns for the classes {wanted}, in this order, got columns for "
+            f"{list(classes)}: pass Columns(probabilities=[one column each], classes={wanted})"
         )
     if columns.complement is None and len(columns.probabilities) != len(wanted):
-        raise OptionError(f"probabilities takes one column for each class of {wanted}")
+        raise OptionError(
+            f"probabilities must have one column for each class of {wanted}, got {columns.probabilities}"
+        )
     if columns.options and list_answers(space, columns) != (*space.classes, *space.options):
         raise OptionError(
-            f"the policy decides among the options {list(space.options)}, in this order; the columns are of "
+            f"options must be {list(space.options)} in this order, as in the policy, got "
             f"{list(columns.options)}"
         )
 
@@ -62,27 +64,30 @@ def _check_reference(name: str, space: ActionSpace, columns: Columns) -> None:
     roles = columns.references.get(name)
     if roles is None:
         raise OptionError(
-            f"a rule refers to {name!r}; state which column holds its labels: "
+            f"references must have a column of labels for {name!r}, to which a rule refers: pass "
             f"Columns(references={{{name!r}: ...}})"
         )
     if isinstance(roles, str):
         return
     if space.named_options and not columns.options:
         raise OptionError(
-            f"references[{name!r}] takes one column of decisions; or one column for each of "
-            f"{list(space.actions)}, with Columns(options={list(space.options)})"
+            f"references[{name!r}] must be one column of decisions, or one column for each of "
+            f"{list(space.actions)} with Columns(options={list(space.options)})"
         )
     if len(roles) != len(list_answers(space, columns)):
-        raise OptionError(f"references[{name!r}] takes one column of labels, or one column per class")
+        raise OptionError(f"references[{name!r}] must be one column of labels, or one column per class")
 
 
 def list_answers(space: ActionSpace, columns: Columns) -> tuple[Value, ...]:
-    """Return what the columns of an earlier model's probabilities are about: classes, then options."""
+    """Return the values that an earlier model's columns of probabilities refer to: classes, then options."""
     return (*space.classes, *(as_scalar(option, "an option") for option in columns.options))
 
 
 def list_values(columns: Columns, name: Any) -> tuple[Any, ...]:
-    """Return the values of an unknown attribute in the order of its columns; of several, tuples."""
+    """Return the values of an unknown attribute, in the order of its columns.
+
+    If `name` is a tuple of attributes, the values are tuples.
+    """
     model = find_model(columns, name)
     values: tuple[Any, ...] = tuple(
         tuple(as_scalar(v, f"a value of {name}") for v in value)
@@ -94,24 +99,31 @@ def list_values(columns: Columns, name: Any) -> tuple[Any, ...]:
 
 
 def find_model(columns: Columns, name: Any) -> Any:
-    """Return the attribute itself, or the attributes of which only combinations are known."""
+    """Return the key of `columns.groups` whose columns contain this attribute.
+
+    It is the attribute itself, or a tuple of attributes if only their combinations have columns.
+    """
     if name in columns.groups:
         return name
     for names in columns.groups:
         if isinstance(names, tuple) and name in names:
             return names
     raise OptionError(
-        f"the policy needs {name!r} to decide; state which columns hold it: Columns(groups={{{name!r}: ...}})"
+        f"groups must have columns for {name!r}, which the policy reads: pass "
+        f"Columns(groups={{{name!r}: ...}})"
     )
 
 
 def find_combined(columns: Columns, hidden: Mapping[str, Value]) -> tuple[Any, Any]:
-    """Return the model of these unknown attributes, and their value in it."""
+    """Return the key of `columns.groups` for all of these unknown attributes together.
+
+    Also return their values in the form of this entry: a tuple if the key is a tuple.
+    """
     if (found := find_combination(columns.groups, hidden)) is not None:
         return found
     raise OptionError(
-        f"a rule refers to {' and '.join(hidden)} together, of which only probabilities are known: pass "
-        f"the columns of their combinations, Columns(groups={{{tuple(hidden)!r}: "
+        f"a rule depends jointly on {' and '.join(hidden)}, but only their probabilities are known: "
+        f"pass the columns of the probabilities of their combinations, Columns(groups={{{tuple(hidden)!r}: "
         f"{{{tuple(hidden.values())!r}: a column, ...}}}})"
     )
 
@@ -119,20 +131,24 @@ def find_combined(columns: Columns, hidden: Mapping[str, Value]) -> tuple[Any, A
 def default_columns(
     feature_map: FeatureMap, references: Mapping[str, ReferenceForm] | None = None
 ) -> Columns:
-    """Return a column for everything that the policy may read, named after it."""
+    """Return `Columns` with a default name for each column that the policy may read.
+
+    `references` has "labels" (the default) or "probabilities" for each earlier model.
+    """
     space = feature_map.action_space
     forms = dict.fromkeys(feature_map.reference_names, "labels") | dict(references or {})
     for name, form in forms.items():
         if name not in feature_map.reference_names:
             raise OptionError(f"no rule refers to an earlier model {name!r}; leave it out of references=")
         if form not in ("labels", "probabilities"):
-            raise OptionError(f"references[{name!r}] must be 'labels' or 'probabilities', not {form!r}")
+            raise OptionError(f"references[{name!r}] must be 'labels' or 'probabilities', got {form!r}")
     for feature in feature_map.features:
         hidden = [n for n, _ in feature.event if n != LABEL and not feature_map.attributes[n].known]
         if len(hidden) > 1:
             raise OptionError(
-                f"a rule refers to {' and '.join(hidden)} together, of which only probabilities are known: "
-                "use to_sql or to_python, with Columns(groups=...) of their combinations"
+                f"a rule depends jointly on {' and '.join(hidden)}, but only their probabilities are known: "
+                "use to_sql or to_python, and pass the columns of the probabilities of their combinations in "
+                "Columns(groups=...)"
             )
     return Columns(
         probabilities=[str(label) for label in space.classes],
@@ -158,7 +174,7 @@ def default_columns(
 
 
 def get_column(columns: Columns, part: str, name: Any, place: Sequence[int]) -> str:
-    """Return the name of one column."""
+    """Return the name of a column, given its part, its name there, and its indices `place` in that part."""
     if part == "probabilities" and columns.complement is not None:
         return columns.probabilities[0]
     roles: Any = columns.probabilities if part == "probabilities" else getattr(columns, part)[name]
@@ -168,5 +184,5 @@ def get_column(columns: Columns, part: str, name: Any, place: Sequence[int]) -> 
 
 
 def is_complement(columns: Columns, part: str, place: Sequence[int]) -> bool:
-    """Return whether a cell is one less its column, as with one column for two classes."""
+    """Return True if the probability is one minus its column: two classes may have only one column."""
     return part == "probabilities" and list(place) == [columns.complement]

@@ -1,4 +1,4 @@
-"""Printers of vectors as text, in a language with infix operators and in the SQL of five databases."""
+"""Printers that write expressions as text, in Python-like languages and in the SQL of five databases."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from bylaw.scoring._columns import get_column, is_complement
 from bylaw.scoring._program import Features
 from bylaw.scoring._vectors import Vector, sort_steps
 
-_PER_SUM = 100  # terms; databases and Python limit how deep an expression may be nested
-_PER_LINE = 4
-# How tightly operators bind; any other needs no brackets.
+_PER_SUM = 100  # terms in one sum; databases and Python limit the nesting of expressions
+_PER_LINE = 4  # terms in one line
+# The precedence of operators: those with a higher level bind more tightly; others need no brackets.
 _LEVELS = {
     operator: level
     for level, operators in enumerate(
@@ -32,40 +32,42 @@ _ATOM = 5
 
 
 class TextPrinter(ABC):
-    """Writes entries of vectors as expressions of a language.
+    """A printer that writes the entries of vectors as expressions of a language.
 
     Parameters
     ----------
     sources : dict
-        the expressions of the columns of a table, by their keys.
+        {key of a column: its expression in the language}.
     """
 
-    # Templates of operations, with {} for the entry of each argument.
+    # Templates of operations, in which {} stands for the entry of an argument.
     templates: ClassVar[dict[str, str]] = {
         sign: f"{{}} {sign} {{}}" for sign in ("+", "-", "*", "/", "<", "<=")
     }
-    joiners: ClassVar[Mapping[str, str]]  # of "greatest", "least" and "all", between entries
+    joiners: ClassVar[Mapping[str, str]]  # text between the entries of "greatest", "least" and "all"
 
     def __init__(self, sources: Mapping[Any, str]) -> None:
         self.sources = dict(sources)
         self._names: dict[Vector, str] = {}
-        self._users: dict[tuple[Vector, int], set[Vector | None]] = {}  # of each entry of a step
+        self._users: dict[
+            tuple[Vector, int], set[Vector | None]
+        ] = {}  # {entry of a step: the steps that use it}
         self._writing: Vector | None = None
 
     @abstractmethod
     def write_constant(self, value: Any) -> str:
-        """Write a value."""
+        """Write a constant value."""
 
     @abstractmethod
     def write_case(self, conditions: list[str], values: list[str]) -> str:
-        """Write the value of the first condition that is true; the last value may have no condition."""
+        """Write the value of the first condition that is true. The last value may have no condition."""
 
     @abstractmethod
     def write_membership(self, vector: Vector, i: int) -> str:
-        """Write whether an entry is one of some values."""
+        """Write a condition: an entry is one of the values in `vector.detail`."""
 
     def write(self, vector: Vector, i: int = 0, level: int = 0) -> str:
-        """Write an entry, in brackets if it binds less tightly than `level`."""
+        """Write an entry; add brackets if its operator binds less tightly than `level`."""
         vector, i = vector.find_entry(i)
         operator, arguments = vector.operator, vector.arguments
         own = _LEVELS.get(operator, _ATOM)
@@ -92,7 +94,7 @@ class TextPrinter(ABC):
                         terms.append(f"{weight} * {self.write(entries, j, 5)}")
                 text, own = write_sum(terms or [self.write_constant(0.0)]), 3 if len(terms) > 1 else 4
             case "case":
-                last = len(arguments) // 2 * 2  # behind it, the value where no condition is true
+                last = len(arguments) // 2 * 2  # an argument after these is the value if no condition is true
                 values = [self.write(value, i, 1) for value in (*arguments[1:last:2], *arguments[last:])]
                 if arguments[last:] and len(set(values)) == 1:  # as where groups have the same weights
                     return self.write(arguments[last], i, level)
@@ -112,13 +114,14 @@ class TextPrinter(ABC):
         return f"({text})" if own < level else text
 
     def name_entry(self, step: Vector, i: int) -> str:
-        """Return the name of an entry of a step."""
+        """Return the name of an entry of a named step."""
         return f"{self._names[step]}_{i}" if step.width > 1 else self._names[step]
 
     def write_steps(self, results: Sequence[Vector]) -> tuple[list[str], dict[tuple[Vector, int], str]]:
-        """Return the expressions of the results, and of the steps that they lead to, in order.
+        """Write the results and all named steps that they depend on.
 
-        Each entry of a step comes after those that it refers to.
+        Return the expressions of the results, and a dict {(step, entry): expression}, in which each entry
+        comes after those that it refers to.
         """
         steps = sorted(sort_steps(results), key=lambda step: bool(step.arguments))
         for step in steps:
@@ -135,13 +138,13 @@ class TextPrinter(ABC):
 
 
 def _is_one(vector: Vector, i: int) -> bool:
-    """Return whether an entry is the number one on every row."""
+    """Return True if an entry is the constant one."""
     source, place = vector.find_entry(i)
     return source.operator == "constant" and source.detail[place] == 1
 
 
 def write_sum(terms: Sequence[str]) -> str:
-    """Write a sum, in brackets where it is long, a few terms per line."""
+    """Write a sum, with a few terms per line; a long sum is nested in brackets."""
     if len(terms) > _PER_SUM:
         parts = [terms[i : i + _PER_SUM] for i in range(0, len(terms), _PER_SUM)]
         return write_sum([f"({write_sum(part)})" for part in parts])
@@ -150,13 +153,17 @@ def write_sum(terms: Sequence[str]) -> str:
 
 
 def write_comment(text: str, mark: str = "--") -> str:
-    """Write one line of comment, whatever is in the text."""
+    """Write text as one line of comment, safe for any characters in the text."""
     line = make_visible(" ".join(text.replace("\0", " ").split())).replace("${", "$ {")
     return f"{mark} {line}".rstrip(" \\")  # Spark reads on after a backslash
 
 
 def join_lines(*lines: str, indent: str = "  ") -> str:
-    """Join the lines of one expression. Nothing else breaks lines: names and texts may hold such breaks."""
+    """Join the lines of one expression with line breaks and an indent.
+
+    No other function adds line breaks, because text of a user, such as a name, may contain line breaks
+    itself.
+    """
     return f"\n    {indent}".join(lines)
 
 
@@ -167,41 +174,43 @@ _NO_COLUMN_OF_BIGQUERY = re.compile(r"[!\"$()*,./;?@\[\\\]^`{}~\x00-\x1f]")
 
 @dataclass(frozen=True)
 class Dialect:
-    """The syntax of one database.
+    """Syntax of the SQL of one database.
 
-    Templates have {} for what they are applied to; that of `integer` turns hex digits into a number.
+    Templates contain {} for their argument; the template `integer` converts hex digits to a number.
     """
 
     title: str
     double: str  # the type of 64-bit floats
-    text: str
-    write_number: Callable[[str], str]  # a float, from its shortest exact digits
-    sha256: str  # of a text, as lower-case hex digits
-    integer: str
-    escape_name: Callable[[str], str]  # an identifier, with its quotes
-    escape_text: Callable[[str], str]  # a text, with its quotes
-    make_alias: Callable[[str], str] = str  # a name that a column of the result may have
-    longest_name: int | None = None  # in bytes
-    fence: str = ""  # ends a subselect whose columns are to be computed once
+    text: str  # the type of text
+    write_number: Callable[[str], str]  # writes a float, given its shortest exact digits
+    sha256: str  # template: SHA-256 of a text, as lower-case hex digits
+    integer: str  # template: hex digits as a number
+    escape_name: Callable[[str], str]  # quotes an identifier
+    escape_text: Callable[[str], str]  # quotes a text
+    make_alias: Callable[[str], str] = str  # replaces characters that names of columns must not have
+    longest_name: int | None = None  # the longest name, in bytes
+    fence: str = ""  # the end of a subselect whose columns the database must compute only once
 
     def quote_name(self, text: str) -> str:
-        """Return a quoted identifier."""
+        """Return a name as a quoted identifier; raise an `OptionError` if it cannot be one."""
         if not isinstance(text, str) or not text or "\0" in text:
-            raise OptionError(f"a column or table is named by a text that is not empty, not {text!r}")
+            raise OptionError(f"the name of a column or table must be text that is not empty, got {text!r}")
         check_text(text, "the name of a column or table")
         if self.longest_name is not None and len(text.encode()) > self.longest_name:
             raise OptionError(
-                f"{self.title} cuts names after {self.longest_name} bytes, and {text!r} is longer; rename it"
+                f"a name in {self.title} must have at most {self.longest_name} bytes, got {text!r}; rename it"
             )
         return self.escape_name(text)
 
     def write_literal(self, value: Value) -> str:
-        """Write a value as its type is written; a number is exact to the last bit."""
+        """Write a value as a literal of its type; numbers are exact to the last bit."""
         if isinstance(value, bool):
             return str(value).upper()
         if isinstance(value, str):
             if "\0" in value:
-                raise OptionError(f"{value!r} has a zero character, which databases cannot hold; rename it")
+                raise OptionError(
+                    f"text must not have a zero character, which databases refuse, got {value!r}"
+                )
             return self.escape_text(check_text(value, "the text"))
         if isinstance(value, int):
             return str(value)
@@ -213,7 +222,7 @@ class Dialect:
 
 
 def _make_quoter(mark: str) -> Callable[[str], str]:
-    """Return a function that puts text between marks, and doubles those within."""
+    """Return a function that puts text between quotation marks and doubles those in the text."""
     return lambda text: f"{mark}{text.replace(mark, 2 * mark)}{mark}"
 
 
@@ -223,7 +232,7 @@ def _escape_text(text: str) -> str:
 
 def _escape_spark_name(text: str) -> str:
     if "${" in text:
-        raise OptionError(f"Spark would replace the variable in {text!r}; rename it")
+        raise OptionError(f"a name in Spark must not have a variable ${{...}}, got {text!r}; rename it")
     return _make_quoter("`")(text)
 
 
@@ -292,20 +301,22 @@ DIALECTS: Mapping[str, Dialect] = {
 
 
 def get_dialect(name: str) -> Dialect:
-    """Return a dialect by its name; raise an `OptionError` that lists all, if there is none."""
+    """Return the dialect with this name; raise an `OptionError` with all names if it does not exist."""
     return DIALECTS[check_choice(name, "dialect", DIALECTS)]
 
 
 class SqlPrinter(TextPrinter):
-    """Writes vectors in the SQL of a database.
+    """A printer that writes vectors in the SQL of a database.
 
     Parameters
     ----------
     dialect : Dialect
+        The syntax of the database.
     features : Features, optional
-        cells to read from a table, and "weight" if its columns have weights.
+        Features whose cells are read from the columns of a table. If the columns include weights, these have
+        the key "weight".
     sources : dict, optional
-        the expressions of other columns, by their keys.
+        {key: expression} of further columns.
     """
 
     templates: ClassVar[dict[str, str]] = TextPrinter.templates | {
@@ -370,10 +381,10 @@ class SqlPrinter(TextPrinter):
         return f"{self.write(vector.arguments[0], i)} IN ({texts})"
 
     def lay_out(self, results: Sequence[Vector]) -> tuple[list[str], list[tuple[str, list[str]]]]:
-        """Return the expressions of all entries of the results, and the layers that define steps.
+        """Return the expressions of all entries of the results, and the layers of SELECTs before them.
 
         A layer is a name and the columns of a SELECT over the rows of the layer before. Each column is
-        computed once, as early as possible, and kept as long as it is used.
+        computed once, as early as possible, and kept as long as a later layer uses it.
         """
         texts, written = self.write_steps(results)
         depths: dict[Vector | None, int] = {step: 0 for step, _ in self._users if not step.arguments}
@@ -394,7 +405,7 @@ class SqlPrinter(TextPrinter):
         return texts, layers
 
     def write_statement(self, results: Sequence[Vector], names: Sequence[str], source: str) -> str:
-        """Return a statement of results with these names, WITH a part for each layer, to be read."""
+        """Write a SELECT statement of results under these names, with one WITH clause for each layer."""
         texts, layers = self.lay_out(results)
         parts = []
         for name, columns in layers:
@@ -404,7 +415,7 @@ class SqlPrinter(TextPrinter):
         return f"WITH {', '.join(parts)}\n{_write_select(columns, source)}"
 
     def nest(self, results: Iterable[Vector], source: str) -> tuple[list[str], str]:
-        """Return the expressions of results, and the subselect that these are over."""
+        """Return the expressions of results, and the nested SELECT that they are computed from."""
         texts, layers = self.lay_out(list(results))
         for name, columns in layers:
             source = f"({_write_select(columns, source, '', self.dialect.fence)}) AS {name}"

@@ -1,7 +1,7 @@
-"""The scoring program: from the columns of a row through checks, calibration and features to probabilities.
+"""The scoring program: checks, calibration, features and probabilities as expressions over columns.
 
-A policy decides by softmax(beta * features(x)' score_matrix). Here this becomes an expression over the
-columns of a table, so that every export computes the same, in its own language.
+A policy decides by softmax(beta * features(x)' score_matrix). All exports translate the same expressions, so
+that they compute the same probabilities in different languages.
 """
 
 from __future__ import annotations
@@ -32,11 +32,14 @@ _LARGEST = sys.float_info.max
 
 
 class Cell(NamedTuple):
-    """One column of the evidence: its part, the name there, and its place in the matrix of that name."""
+    """A column of the evidence, such as the probability of one label.
+
+    A cell names a part of the evidence, the array in this part, and the indices of the column in this array.
+    """
 
     part: Literal["probabilities", "groups", "joint", "references", "costs"]
-    name: Any  # of the attribute (a tuple for several together), the earlier model or the cost
-    place: tuple[int, ...] = ()  # none where there is one value per row
+    name: Any  # an attribute (a tuple for several together), an earlier model or a cost
+    place: tuple[int, ...] = ()  # the indices of the column in the part; empty if there is only one
 
 
 class Features:
@@ -45,26 +48,29 @@ class Features:
     Parameters
     ----------
     feature_map : FeatureMap
+        The features of a policy.
     columns : Columns
-        which column of the table holds what.
+        The roles of the columns of the table.
     calibration : Calibration, optional
-        calibrates the probabilities.
+        The calibration of the probabilities.
 
     Attributes
     ----------
     known : dict
-        {cell: values}, of cells of values, such as a group's.
+        {cell: possible values} for columns of values, such as a known group or the labels of an earlier
+        model.
     distributions : list of tuple of Cell
-        cells that together are probabilities and sum to one.
+        Groups of cells whose probabilities sum to one.
     numbers : tuple of Cell
-        cells of finite numbers.
+        Cells of finite numbers, such as costs.
     texts : set of Cell
-        cells of values that a table may hold as text: whole numbers of an earlier model that may reject.
+        Cells that a table may hold as text although their values are numbers: the labels of an earlier model
+        that may reject.
 
     Raises
     ------
     OptionError
-        if the columns lack something that the features read.
+        If the table has no column for something that the features read.
     """
 
     def __init__(
@@ -72,9 +78,9 @@ class Features:
     ) -> None:
         if feature_map.functions:
             raise OptionError(
-                f"custom({next(iter(feature_map.functions))!r}) is a Python function, which cannot leave "
-                "Python: compute it beforehand, state the rule with the name of the array, and pass its "
-                "columns as costs"
+                f"custom({next(iter(feature_map.functions))!r}) is a Python function, which "
+                "cannot be exported: compute it beforehand, write the rule with the name of "
+                "the array, and pass its columns as costs"
             )
         check_columns(feature_map, columns)
         self.feature_map, self.columns = feature_map, columns
@@ -120,13 +126,16 @@ class Features:
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        """Everything that is read of a row."""
+        """All columns that are read from a row."""
         return (*self._chances, *self.known, *self.numbers)
 
     def check_row(
         self,
     ) -> Iterator[tuple[Literal["probability", "sum", "value", "number"], tuple[Cell, ...], Vector]]:
-        """Yield what a row must satisfy: conditions on each of some cells, or one on the sum of all."""
+        """Yield the conditions that a row must satisfy, as tuples (what is checked, cells, condition).
+
+        The condition of a "sum" has one entry; other conditions have one entry for each cell.
+        """
         for cells in self.distributions:
             given = join(self.given[cell] for cell in cells)
             yield "probability", cells, apply("between", given, -ROUNDING, 1 + SUM_TOLERANCE)
@@ -138,11 +147,11 @@ class Features:
             yield "number", self.numbers, sizes <= _LARGEST
 
     def is_valid(self) -> Vector:
-        """Return whether a row satisfies all checks."""
+        """Return the condition that a row satisfies all checks."""
         return join(condition for _, _, condition in self.check_row()).all().named("valid")
 
     def compute(self, feature: Feature) -> Vector:
-        """Return a feature, the product of its source and the chance of its event."""
+        """Return the expression of a feature: its source times the probability of its event."""
         known, hidden, label = self._split_event(feature.event)
         factors, source = [], feature.source
         if isinstance(source, CostColumn):
@@ -160,7 +169,7 @@ class Features:
         return reduce(mul, factors) if factors else constant(1.0)
 
     def indicate(self, cell: Cell, value: Value) -> Vector:
-        """Return one where a cell holds a value, zero elsewhere."""
+        """Return an expression that is one on rows where the cell has this value, and zero on others."""
         return case((self.given[cell].is_in([value]), 1.0), otherwise=0.0)
 
     def _find_distributions(self) -> Iterator[tuple[Cell, ...]]:
@@ -186,7 +195,7 @@ class Features:
                 yield tuple(Cell("references", name, (k,)) for k in answers)
 
     def _split_event(self, event: Conditions) -> tuple[dict[str, Value], dict[str, Value], Value | None]:
-        """Return the values of known groups, those of other groups, and the label of an event."""
+        """Split an event into values of known groups, values of unknown groups, and the label or None."""
         conditions = dict(event)
         label = conditions.pop(LABEL, None)
         known = {n: v for n, v in conditions.items() if self.feature_map.attributes[n].known}
@@ -196,16 +205,16 @@ class Features:
         return tuple(Cell("groups", name, (s,)) for s in range(len(list_values(self.columns, name))))
 
     def _read_hidden(self, hidden: dict[str, Value], label: Value | None) -> Vector:
-        """Return the probability of values of groups that are not known, alone or together with a label."""
+        """Return the probability of values of unknown groups, together with the label if it is given."""
         name, value = find_combined(self.columns, hidden)
         values = list_values(self.columns, name)
         if label is not None:
             classes, rows = self.space.classes, self.columns.joint.get(name)
             if rows is None or (len(rows), *{len(row) for row in rows}) != (len(values), len(classes)):
                 raise OptionError(
-                    f"a rule on {name!r} and the label together, with unknown {name!r}, needs the columns of "
-                    f"P({name}, label | x): Columns(joint={{{name!r}: ...}}), {len(values)} rows of "
-                    f"{len(classes)} each"
+                    f"joint[{name!r}] must have {len(values)} rows of {len(classes)} columns of P({name}, "
+                    f"label | x), because a rule refers to {name!r} and the label together: pass "
+                    f"Columns(joint={{{name!r}: ...}})"
                 )
             return self._clean[Cell("joint", name, (values.index(value), classes.index(label)))]
         model = find_model(self.columns, name)
@@ -216,7 +225,7 @@ class Features:
         return cells[0] if len(cells) == 1 else join(cells).sum()
 
     def _calibrate(self, found: Calibration) -> None:
-        """Put calibrated probabilities in the place of the given ones."""
+        """Replace the probabilities by calibrated ones."""
         labels = range(len(self.labels))
         if found.labels is not None:
             maps = []
@@ -243,7 +252,11 @@ class Features:
         otherwise: CalibrationMap,
         maps: Sequence[tuple[Vector, CalibrationMap]] = (),
     ) -> None:
-        """Calibrate cells that together are probabilities, by the map of the first condition that is true."""
+        """Calibrate cells whose probabilities sum to one.
+
+        `maps` are pairs (condition on the row, calibration map). The first map whose condition is true is
+        used, or `otherwise` if none is.
+        """
         given = join(self._clean[cell] for cell in cells)
         logs = apply("log", apply("max", given, otherwise.floor)).named("log")
         choices = [(condition, _compute_scores(one, logs)) for condition, one in maps]
@@ -254,7 +267,7 @@ class Features:
         self._clean |= {cell: calibrated.take([i]) for i, cell in enumerate(cells)}
 
     def _rescale(self, cells: Sequence[Cell]) -> None:
-        """Make the probabilities of values and labels add up to the calibrated ones of the labels."""
+        """Rescale joint probabilities so that their sums over groups equal those of the labels."""
         n_labels, n_values = len(self.labels), len(cells) // len(self.labels)
         joint, labels = (join(self._clean[cell] for cell in part) for part in (cells, self.labels))
         totals = linear(joint, np.tile(np.eye(n_labels), (n_values, 1))).named("joint_total")
@@ -266,14 +279,17 @@ class Features:
 
 
 def _compute_scores(one: CalibrationMap, logs: Vector) -> Vector:
-    """Return the scores of a calibration map: sums of logarithms and of hinges."""
+    """Return the scores of a calibration map: a linear function of log-probabilities and hinges."""
     hinges = [apply("max", logs - constant(knots), 0.0) for knots in one.knots.T]
     weights = np.vstack([one.weights.T, *(np.diag(bends) for bends in one.bends.T)])
     return linear(join([logs, *hinges]), weights, one.bias)
 
 
 def compute_probabilities(policy: Policy, features: Features, valid: Vector | None = None) -> Vector:
-    """Return the probabilities of the actions; missing where scores overflow, or a row is not valid."""
+    """Return the probabilities of the actions as a vector.
+
+    They are missing on rows where scores overflow or `valid` is false.
+    """
     scale = policy.beta * policy.score_matrix
     products = [features.compute(feature) for feature in policy.feature_map.features]
     plain = [k for k, product in enumerate(products) if product.operator == "constant"]
@@ -288,9 +304,10 @@ def compute_probabilities(policy: Policy, features: Features, valid: Vector | No
 
 
 def normalize(scores: Vector, *, exclusive: bool) -> tuple[Vector, Vector]:
-    """Return the probabilities of actions with these scores, and their potential.
+    """Return the probabilities of actions with these scores, and the logarithm of their normalizing constant.
 
-    They are a softmax, or for sets a sigmoid for each label.
+    Probabilities are a softmax of the scores or, if decisions are sets (`exclusive` is False), a sigmoid for
+    each label; the constant is then the product of 1 + exp(score).
     """
     if exclusive:
         peak = scores.greatest().named("peak")
@@ -305,7 +322,7 @@ def normalize(scores: Vector, *, exclusive: bool) -> tuple[Vector, Vector]:
 
 
 def _describe_feature(feature: Feature, actions: Sequence[Value]) -> str:
-    """Describe a feature in a comment, such as P(label='yes', sex='F')."""
+    """Return the text of a feature for a comment, such as P(label='yes', sex='F')."""
     words = []
     if isinstance(feature.source, CostColumn):
         words.append(f"cost {feature.source.name!r} of {actions[feature.source.item]!r}")
@@ -317,7 +334,7 @@ def _describe_feature(feature: Feature, actions: Sequence[Value]) -> str:
 
 
 def describe_policy(policy: Policy) -> list[str]:
-    """Return the policy's digest and rules, one line each."""
+    """Return the policy's digest, objective, rules and calibration as lines of text."""
     problem = policy.problem
     return [
         f"digest {policy.digest}",

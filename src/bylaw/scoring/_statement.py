@@ -1,4 +1,4 @@
-"""A policy as one SELECT statement: probabilities of the decisions on each row, and decisions by id."""
+"""A policy as one SELECT statement, with the probabilities of the decisions and decisions by id."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from bylaw.policy import Policy
 
 _PLACEHOLDER = re.compile(r"\?|%s|%\([A-Za-z_][A-Za-z0-9_]*\)s|[$:@][A-Za-z0-9_]{1,30}", re.ASCII)
-_HERE = "\0"  # where the parameter goes: no name and no text can have it
+_HERE = "\0"  # stands for the parameter; names and texts cannot contain it
 
 
 def to_sql(
@@ -35,50 +35,50 @@ def to_sql(
     keep: Sequence[str] = (),
     probabilities: bool = True,
 ) -> str:
-    """Return a policy as one SELECT statement, with its probabilities and its decisions by id.
+    """Return a SELECT statement that computes the probabilities and decisions of a policy for each row.
 
     The probabilities are those of `policy.probabilities`, the decisions those of `policy.decide`. The
     columns of the result are the id, those to keep, "p_<action>" for each action and, with an id,
-    "decision"; for sets, "p_<label>" is the probability that the label is in, and "in_<label>" whether it
-    is. Actions of several types, such as 0, 1 and "reject", are decided as text.
+    "decision". If decisions are sets, "p_<label>" is the probability that the label is included, and
+    "in_<label>" is true if it is. Actions of several types, such as 0, 1 and "reject", become text.
 
-    If `policy.probabilities` would refuse a row (a value that is missing, unknown or not finite,
-    probabilities that are outside [0, 1] or do not sum to one within 1e-4), or if the id is missing, the row
-    gets NULL.
+    A row gets NULL if `policy.probabilities` would raise an error for it (a value is missing, unknown or not
+    finite, or probabilities are outside [0, 1] or do not sum to one within 1e-4), or if its id is missing.
 
     Parameters
     ----------
     policy : Policy
-        without Python functions in its rules.
+        The policy; its rules must not contain Python functions.
     columns : Columns
-        which column of the table holds what.
+        The roles of the columns of the table.
     dialect : {"duckdb", "postgres", "bigquery", "snowflake", "spark"}
-        of the database; PostgreSQL 12 or later.
+        The SQL dialect of the database; PostgreSQL 12 or later.
     table : str or sequence of str
-        its name; dots separate the parts of a qualified one, unless the parts are given one by one.
-        All names are quoted, so they are case-sensitive where quoted names are.
+        The name of the table. Dots separate the parts of a qualified name, unless the parts are a sequence.
+        All names are quoted, and so case-sensitive in databases in which quoted names are.
     id_column : str, optional
-        ids, text or whole numbers: the decision is that of `policy.decide(evidence, ids=..., key=...)`.
+        The column of ids (text or whole numbers). With it, the result has decisions, which equal those of
+        `policy.decide(evidence, ids=..., key=...)`.
     key : str, optional
-        of the hash, with an `id_column`; by default the policy's digest. It is written into the statement,
-        so it must not be a secret.
+        With an `id_column`, the key of the hash; by default the policy's digest. It is written into the
+        statement, so it must not be secret.
     key_parameter : str, optional
-        instead of `key`: the placeholder of a parameter that holds it, once in the statement, as your driver
-        writes them: "?", "$1", "$key", ":key", "@key", "%s" or "%(key)s". So a secret key is in no file.
+        Instead of `key`, a placeholder for the key, in the form of your database driver: "?", "$1", "$key",
+        ":key", "@key", "%s" or "%(key)s". It occurs once, and keeps a secret key out of the statement.
     keep : sequence of str, default=()
-        columns of the table to have in the result.
+        Columns of the table to keep in the result.
     probabilities : bool, default=True
-        whether the result has the columns "p_<action>".
+        If False, the result has no columns "p_<action>".
 
     Returns
     -------
     str
-        the statement.
+        The statement.
 
     Raises
     ------
     OptionError
-        if the columns lack something that the policy reads, or a name does not serve in this dialect.
+        If a column that the policy reads is missing, or a name is not valid in this dialect.
 
     Examples
     --------
@@ -95,7 +95,7 @@ def to_sql(
     if isinstance(keep, str):
         raise OptionError(f"keep must be a list of columns, got a text: pass keep=[{keep!r}]")
     if not probabilities and id_column is None:
-        raise OptionError("without probabilities there are decisions alone, which need id_column=")
+        raise OptionError("id_column must be given if probabilities=False, because decisions need ids")
     language = get_dialect(dialect)
     carried = [column for column in dict.fromkeys([id_column, *keep]) if column is not None]
     features = Features(policy.feature_map, columns, policy.calibration)
@@ -134,22 +134,27 @@ def to_sql(
 
 def _check_key(key: str | None, key_parameter: str | None, id_column: str | None) -> None:
     if (key is not None or key_parameter is not None) and id_column is None:
-        raise OptionError("key= is for decisions by id, which need id_column=")
+        raise OptionError(
+            "key and key_parameter have no effect without id_column: pass it, or leave them out"
+        )
     if key is not None:
         check_key(key)
         if key_parameter is not None:
-            raise OptionError("pass either key=, which is written into the statement, or key_parameter=")
+            raise OptionError("key and key_parameter must not be given together: pass one of them")
     if key_parameter is not None and not _PLACEHOLDER.fullmatch(str(key_parameter)):
         raise OptionError(
-            "key_parameter is a placeholder such as '?', '$1', '$key', ':key', '@key', '%s' or '%(key)s'; it "
-            "is not the key itself"
+            "key_parameter must be a placeholder such as '?', '$1', '$key', ':key', '@key', '%s' or "
+            "'%(key)s', and not the key itself"
         )
 
 
 def _draw_decisions(
     policy: Policy, chances: Vector, ids: Vector, prefix: Vector, language: Dialect
 ) -> Vector:
-    """Return the decisions by id: of sets, whether each label is in."""
+    """Return the decisions, drawn by a hash of `prefix` and the id, as a vector.
+
+    If decisions are sets, the vector has one truth value for each label.
+    """
     text = apply(language.cast("{}", language.text), ids)
     message = apply("{} || {}", prefix, text).named("message")
     exclusive, n_actions = policy.action_space.exclusive, len(policy.actions)
@@ -183,18 +188,23 @@ def name_results(
     probabilities: bool,
     decisions: bool,
 ) -> list[str]:
-    """Return the columns of a table of answers: carried over, probabilities, and decisions."""
+    """Return the names of the columns of a result: carried-over columns, probabilities and decisions."""
     chances = _make_unique([alias(f"p_{action}") for action in policy.actions])
     decided = _make_unique([alias(name) for name in policy.action_space.list_decision_columns()])
     taken = {name.casefold() for name in (*chances, *decided)}
     for column in carried:
         if column.casefold() in taken:
-            raise OptionError(f"the answer itself has a column {column!r}; rename that of the table")
+            raise OptionError(
+                f"id_column and keep must differ from the columns of the result, got {column!r}: rename it"
+            )
     return [*carried, *(chances if probabilities else ()), *(decided if decisions else ())]
 
 
 def _make_unique(wanted: list[str]) -> list[str]:
-    """Return the names, with numbers where they differ only by case; no number makes one another's name."""
+    """Make names unique without regard to case, by adding numbers.
+
+    A name with a number never equals another of the names.
+    """
     taken = {name.casefold() for name in wanted}
     seen: set[str] = set()
     found = []

@@ -14,22 +14,25 @@ from bylaw._base import Floats
 
 @dataclass(frozen=True, eq=False)
 class Vector:
-    """An expression with `width` entries on each row, which are numbers, truths or texts.
+    """An expression with `width` entries on each row, which are numbers, truth values or text.
 
-    Operators compute entry by entry; an operand with one entry is combined with all entries of the other.
+    Operators compute entry by entry; an operand with one entry is combined with each entry of the other.
 
     Attributes
     ----------
     operator : str
-        "read" (columns, by the keys in `detail`), "constant" (the values in `detail`), "step" (a named
-        intermediate result, see `named`), "take" (the entries at the places in `detail`), "join" (the
-        entries of all arguments), "linear" (see `linear`), "case" (see `case`), "in" (whether the argument
-        is one of the values in `detail`), "greatest", "least" or "all" (over the entries), or an operation
-        on each entry: "+", "-", "*", "/", "<", "<=", "=", "between", "and", "max", "min", "abs", "exp",
-        "log", or a template such as "SHA2({}, 256)".
+        "read" (columns of the table, whose keys are in `detail`), "constant" (the values in `detail`), "step"
+        (a named intermediate result, see `named`), "take" (the entries whose indices are in `detail`), "join"
+        (the entries of all arguments), "linear" (see `linear`), "case" (see `case`), "in" (true if the
+        argument is one of the values in `detail`), "greatest", "least" or "all" (over the entries), or an
+        operation on each entry: "+", "-", "*", "/", "<", "<=", "=", "between", "and", "max", "min", "abs",
+        "exp", "log", or a template such as "SHA2({}, 256)".
     arguments : tuple of Vector
+        The vectors that the operator is applied to.
     width : int
+        The number of entries.
     detail : object
+        Further data of the operator, as above.
     """
 
     operator: str
@@ -65,7 +68,7 @@ class Vector:
         return apply("and", self, other)
 
     def is_in(self, values: Iterable[Any]) -> Vector:
-        """Return whether the entry is one of these values."""
+        """Return the condition that the entry is one of these values."""
         return Vector("in", (self,), 1, tuple(values))
 
     def greatest(self) -> Vector:
@@ -77,7 +80,7 @@ class Vector:
         return Vector("least", (self,), 1)
 
     def all(self) -> Vector:
-        """Return whether all entries are true."""
+        """Return the condition that all entries are true."""
         return Vector("all", (self,), 1)
 
     def sum(self) -> Vector:
@@ -85,21 +88,24 @@ class Vector:
         return linear(self, np.ones((self.width, 1)))
 
     def take(self, places: Iterable[int]) -> Vector:
-        """Return the entries at some places."""
+        """Return the entries with these indices."""
         chosen = tuple(map(int, places))
         if self.operator == "take":
             return self.arguments[0].take(self.detail[i] for i in chosen)
         return self if chosen == tuple(range(self.width)) else Vector("take", (self,), len(chosen), chosen)
 
     def named(self, name: str, notes: Sequence[str] = ()) -> Vector:
-        """Return the vector as a step, which printers compute once, under this name.
+        """Return the vector as a named step: an intermediate result that printers compute only once.
 
-        Each entry has a comment.
+        `notes` are comments for the entries.
         """
         return Vector("step", (self,), self.width, (name, tuple(notes)))
 
     def find_entry(self, i: int) -> tuple[Vector, int]:
-        """Return the vector that computes an entry, and the place of the entry there."""
+        """Return the vector that computes entry `i`, and the index of the entry in that vector.
+
+        It follows "take" and "join".
+        """
         vector, place = self, i if self.width > 1 else 0
         while vector.operator in ("take", "join"):
             if vector.operator == "take":
@@ -117,30 +123,30 @@ Operand: TypeAlias = Vector | float
 
 
 def read(*keys: Any) -> Vector:
-    """Return columns of the table; the printer knows each by its key."""
+    """Return a vector of columns of the table, given their keys in the printer."""
     return Vector("read", (), len(keys), keys)
 
 
 def columns_of(name: str, width: int = 1) -> Vector:
-    """Return columns of the rows that a statement selects from, which have the names of a step's entries."""
+    """Return a vector that refers to the entries of a step by name, if these are columns of the rows."""
     return Vector("step", (), width, (name, ()))
 
 
 def constant(values: Any) -> Vector:
-    """Return the same values on each row."""
+    """Return a vector with the same values on each row."""
     entries = tuple(np.atleast_1d(values).tolist())
     return Vector("constant", (), len(entries), entries)
 
 
 def apply(operator: str, *arguments: Operand) -> Vector:
-    """Return the result of an operation on each entry."""
+    """Return a vector that applies an operation to each entry of the arguments."""
     vectors = tuple(x if isinstance(x, Vector) else constant(x) for x in arguments)
     widths = [vector.width for vector in vectors]
     return Vector(operator, vectors, max(widths) if all(widths) else 0)
 
 
 def join(parts: Iterable[Vector]) -> Vector:
-    """Return the entries of all parts, in their order."""
+    """Return a vector with the entries of all parts, in their order."""
     vectors = tuple(part for part in parts if part.width)
     if len(vectors) == 1:
         return vectors[0]
@@ -151,23 +157,23 @@ def join(parts: Iterable[Vector]) -> Vector:
 
 
 def linear(vector: Vector, weights: Floats, bias: ArrayLike = 0.0) -> Vector:
-    """Return bias + weights' vector, of weights (n, m) and a bias (m,)."""
+    """Return the vector bias + weights' vector, with weights (n, m) and bias (m,)."""
     width = weights.shape[1]
     offsets = np.broadcast_to(np.asarray(bias, dtype=np.float64), (width,))
     return Vector("linear", (vector,), width, (weights, offsets)) if vector.width else constant(offsets)
 
 
 def case(*choices: tuple[Vector, Operand], otherwise: Operand | None) -> Vector:
-    """Return the value of the first condition that is true, of pairs (condition, value).
+    """Return the value of the first condition that is true, given pairs (condition, value).
 
-    If none is true, return `otherwise`, or no value.
+    If no condition is true, the value is `otherwise`, or missing if that is None.
     """
     rest = [] if otherwise is None else [otherwise]
     return apply("case", *(part for pair in choices for part in pair), *rest)
 
 
 def sort_steps(vectors: Iterable[Vector]) -> list[Vector]:
-    """Return all steps that lead to these vectors, each after those that it refers to."""
+    """Return all steps that these vectors depend on, each after the steps that it refers to."""
     found: list[Vector] = []
     seen: set[Vector] = set()
 
