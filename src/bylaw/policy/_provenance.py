@@ -277,7 +277,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Card:
-    """Facts about the origin of a policy, for readers of its file."""
+    """Facts about the origin of a policy: its date, versions, table, options and audits."""
 
     created: str  # the date and time in UTC, as ISO 8601
     versions: Mapping[str, str]  # {library: version}

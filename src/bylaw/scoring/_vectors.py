@@ -123,12 +123,12 @@ Operand: TypeAlias = Vector | float
 
 
 def read(*keys: Any) -> Vector:
-    """Return a vector of columns of the table, given their keys in the printer."""
+    """Return a vector of columns of the table, given their keys in the `sources` of the printer."""
     return Vector("read", (), len(keys), keys)
 
 
 def columns_of(name: str, width: int = 1) -> Vector:
-    """Return a vector that refers to the entries of a step by name, if these are columns of the rows."""
+    """Return a vector of columns that are named like the entries of a step with this name and width."""
     return Vector("step", (), width, (name, ()))
 
 
