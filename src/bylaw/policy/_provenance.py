@@ -171,7 +171,7 @@ class Fingerprint:
 
 
 def _read_hexadecimals(node: Node, digits: int, count: int | None = None) -> list[str]:
-    """Read a list of hexadecimal numbers with this number of digits each."""
+    """Read a list of hexadecimal numbers, each with this number of digits."""
     texts = [one.text() for one in node.list()]
     valid = all(re.fullmatch(f"[0-9a-f]{{{digits}}}", text) for text in texts)
     if not valid or len(texts) != (count or len(texts)):

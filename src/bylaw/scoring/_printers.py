@@ -60,7 +60,7 @@ class TextPrinter(ABC):
 
     @abstractmethod
     def write_case(self, conditions: list[str], values: list[str]) -> str:
-        """Write the value of the first condition that is true. The last value may have no condition."""
+        """Write an expression for the value of the first true condition. A last, extra value is the default."""
 
     @abstractmethod
     def write_membership(self, vector: Vector, i: int) -> str:
