@@ -60,7 +60,7 @@ class TextPrinter(ABC):
 
     @abstractmethod
     def write_case(self, conditions: list[str], values: list[str]) -> str:
-        """Write an expression for the value of the first true condition. A last, extra value is the default."""
+        """Write an expression for the value of the first true condition; an extra value is the default."""
 
     @abstractmethod
     def write_membership(self, vector: Vector, i: int) -> str:
