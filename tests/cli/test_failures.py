@@ -17,7 +17,11 @@ FAILURES = {
     "file": (("audit", "policy.json", "nowhere.parquet"), 2, "no such file: nowhere.parquet"),
     "policy": (("show", "nowhere.json"), 2, "nowhere.json"),
     "conflict": (("fit", "scores.parquet", *CONFLICT, "-o", "p.json"), 1, "the rules conflict"),
-    "decide": (("decide", "policy.json", "scores.parquet", "-o", "x.doc"), 2, "a table's name ends in"),
+    "decide": (
+        ("decide", "policy.json", "scores.parquet", "-o", "x.doc"),
+        2,
+        "the name of a table must end in",
+    ),
     "watch": (("watch", "policy.json", "nowhere.csv", "--state", "w.json"), 2, "nowhere.csv"),
     "explain": (("explain", "policy.json"), 2, "a row must be given"),
     "frontier": (("frontier", "scores.parquet", "--rule", "rejected() <="), 2, "rejected() <="),

@@ -11,7 +11,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from bylaw import Policy
-from bylaw.engines import scan
+from bylaw.engines import _scan as scan
 
 FIT = ("--rules", "rules.toml", "-o", "many.json")
 
@@ -138,7 +138,7 @@ def test_missing_labels_of_a_scan_are_refused(many, bylaw):
     answer = bylaw("fit", "scores", *FIT, "--scan")
     assert answer.code == 2
     assert "scores/b.parquet" in answer.err
-    assert "some rows lack 'label'" in answer.err
+    assert "'label' must be observed on all rows" in answer.err
     assert bylaw("fit", "scores", *FIT).code == 0
 
 

@@ -74,10 +74,10 @@ def test_decisions_without_chance(folder, bylaw):
     fit = ["fit", "scores.parquet", "--rules", "rules.toml", "-o", "p.json", "--report", "r.html"]
     answer = bylaw(*fit, "--deterministic")
     assert answer.code == 0, answer.err
-    assert "decisions without chance: they cost" in answer.out
+    assert "deterministic decisions: they cost" in answer.out
     saved = Policy.load("p.json")
     assert saved.deterministic
-    assert "Decisions are made without chance" in (folder / "r.html").read_text()
+    assert "Decisions are deterministic" in (folder / "r.html").read_text()
     assert "without chance" in bylaw("show", "p.json").out
     for key in ("one key of sixteen characters", "another key of as many characters"):
         assert bylaw("decide", "p.json", "new.parquet", "-o", "d.csv", "--key", key).code == 0

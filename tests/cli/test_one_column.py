@@ -112,7 +112,7 @@ def test_classes_are_those_of_the_labels_or_are_stated(folder, bylaw):
     parquet.write_table(rows.drop_columns(["outcome"]), "bare.parquet")
     asked = bylaw("fit", "bare.parquet", "--positive", "yes", *RULES, "-o", "p.json")
     assert asked.code == 2
-    assert "what is the class beside 'yes' called?" in asked.err
+    assert "classes must name two classes, 'yes' and another" in asked.err
     assert "--classes OTHER,yes" in asked.err
     stated = ("--positive", "yes", "--classes", "yes,no")
     assert bylaw("fit", "bare.parquet", *stated, *RULES, "-o", "p.json").code == 0
@@ -120,7 +120,7 @@ def test_classes_are_those_of_the_labels_or_are_stated(folder, bylaw):
     wrong = bylaw("fit", "one_scores.parquet", "--positive", "perhaps", *RULES, "-o", "p.json")
     assert (wrong.code, "got 'perhaps': the column 'outcome' has" in wrong.err) == (2, True)
     which = bylaw("fit", "one_scores.parquet", "--scores", "score", *RULES, "-o", "p.json")
-    assert "which is it the probability of? Name it with --positive CLASS" in which.err
+    assert "must be given; name it with --positive CLASS" in which.err
 
 
 def test_numbers_as_classes_and_a_rules_file(folder, bylaw):

@@ -124,7 +124,7 @@ def test_experts_beside_a_model(tmp_path, monkeypatch, bylaw):
     decided = pandas.read_csv("d.csv")["decision"].value_counts(normalize=True)
     assert decided["senior"] == pytest.approx(0.05, abs=0.02)
     page = read_page(tmp_path / "page.html")
-    assert "At most 5 % of all cases are decided “senior”." in page
+    assert "At most 5 % of all cases get the decision “senior”." in page
     assert "or sends it to one of 2 options (“junior” or “senior”)" in page
     assert "Sent to “junior”" in page
 

@@ -34,8 +34,8 @@ CUSTOM = ["--rule", "custom('visit') <= 1"]
             ["report", "none.json", "none.parquet", "-o", "r.html", "--held-out", "x", "--confidence", "0"],
             "confidence must be a number",
         ),
-        ([*FRONTIER, "--levels", "0:nan:3"], "--levels: a level must be finite, not nan"),
-        ([*FRONTIER, "--levels", "0.1,inf"], "--levels: a level must be finite, not inf"),
+        ([*FRONTIER, "--levels", "0:nan:3"], "--levels: a level must be finite, got nan"),
+        ([*FRONTIER, "--levels", "0.1,inf"], "--levels: a level must be finite, got inf"),
         ([*FRONTIER, "--levels", "0:1:2000"], "between 1 and 1000 levels"),
         ([*FRONTIER, "--levels", "0:1:0"], "between 1 and 1000 levels"),
         ([*FRONTIER, "--levels", "1:2"], "first:last:count"),
@@ -44,7 +44,7 @@ CUSTOM = ["--rule", "custom('visit') <= 1"]
             "must not be negative",
         ),
         ([*FRONTIER, "--plot", "frontier.gif"], "--plot must be a file that ends in .png, .svg or .pdf"),
-        ([*FRONTIER, "-o", "frontier.xls"], "a table's name ends in one of"),
+        ([*FRONTIER, "-o", "frontier.xls"], "the name of a table must end in one of"),
         ([*FRONTIER, "--sweep", "error() <= 0.1"], "--sweep: the problem has no rule 'error() <= 0.1'"),
         (["frontier", "none.parquet", "--rules", "empty.toml"], "must have at least one rule to vary"),
         ([*FIT, *CUSTOM, *CERTIFY, "--limit", "visit=0"], "--limit must be NAME=LEAST:MOST, got 'visit=0'"),
@@ -68,7 +68,10 @@ CUSTOM = ["--rule", "custom('visit') <= 1"]
             ["export", "sql", "none.json", "-o", "p.sql", "--dialect", "oracle"],
             "dialect must be one of ['duckdb', ",
         ),
-        (["explain", "none.json", "none.parquet", "--row", "x"], "--row must be a number, from 0, got 'x'"),
+        (
+            ["explain", "none.json", "none.parquet", "--row", "x"],
+            "--row must be the number of a row, counted from 0, got 'x'",
+        ),
     ],
 )
 def test_options_are_checked_before_anything_is_read(arguments, message, folder, bylaw):

@@ -142,11 +142,11 @@ def test_columns_that_are_not_obvious_are_asked_for(rows, bylaw):
     assert "name them with --scores 'p_*'" in fit(bylaw, "rejected() <= 0.1", table="odd.parquet").err
     labels = make_rows(y=["no"] * 600, outcome=["yes"] * 600)
     parquet.write_table(labels, "labels.parquet")
-    assert "? Pass --label y, for instance" in fit(bylaw, "rejected() <= 0.1", table="labels.parquet").err
+    assert "; pass --label y, for instance" in fit(bylaw, "rejected() <= 0.1", table="labels.parquet").err
     known = make_rows(sex=["F"] * 600)
     parquet.write_table(known, "known.parquet")
     answer = fit(bylaw, "demographic_parity('sex', tol=0.1)", table="known.parquet")
-    assert "? Pass --group sex or --group-probabilities 'sex=sex_*'" in answer.err
+    assert "; pass --group sex or --group-probabilities 'sex=sex_*'" in answer.err
     file = 'rules = "rejected() <= 0.1"\n[columns]\nclasses = ["si", "non"]\nprobabilities = "p_*"\n'
     assert "in the order of the classes, with --scores COLUMN,COLUMN" in fit(bylaw, file=file).err
 
@@ -235,7 +235,10 @@ def test_a_card_of_nonsense_asks_for_another_fit(policy, bylaw):
     content["checksum"] = compute_digest({k: v for k, v in content.items() if k != "checksum"})
     policy.write_text(json.dumps(content))
     answer = bylaw("decide", "policy.json", "new.parquet", "-o", "d.csv")
-    assert "does not state which columns it reads; fit it again with `bylaw fit`" in answer.err
+    assert (
+        "must name the columns that it reads, got none or invalid ones; fit it again with `bylaw fit`"
+        in answer.err
+    )
 
 
 @pytest.mark.slow

@@ -51,9 +51,9 @@ def test_every_shape_is_the_same_table(shape, shapes, bylaw):
 
 def test_json_that_is_no_table_is_refused_in_words(folder, bylaw):
     for content, message in (
-        ('{"p_no": [0.5], "p_yes": [0.5]}', "is one JSON object; a table is a list of objects"),
-        ('[{"p_no": 0.5}, 7]', "row 1 is 7, and no object"),
-        ("[", "cannot be read as json"),
+        ('{"p_no": [0.5], "p_yes": [0.5]}', "must be a list of objects"),
+        ('[{"p_no": 0.5}, 7]', "row 1 must be an object, got 7"),
+        ("[", "cannot be read as JSON"),
         (f"{'[' * 200}", "nested more than 100 deep"),
     ):
         (folder / "bad.json").write_text(content)
@@ -73,7 +73,7 @@ def test_an_other_delimiter_is_advised_and_checked(shapes, bylaw):
     advised = bylaw("fit", "scores-semicolons.csv", *RULE, "-o", "p.json")
     assert (advised.code, "pass --delimiter ';'" in advised.err) == (2, True)
     wrong = bylaw("fit", "scores-semicolons.csv", "--delimiter", ";;", *RULE, "-o", "p.json")
-    assert (wrong.code, "a delimiter is one character" in wrong.err) == (2, True)
+    assert (wrong.code, "the delimiter must be one character" in wrong.err) == (2, True)
 
 
 COMMANDS = {

@@ -220,8 +220,8 @@ def test_costs_are_judged_by_what_they_turned_out_to_be(folder, bylaw):
         assert "estimate 1.0000, 95 % bounds" in answer.out
         assert "custom('visit') is observed on 4,000 of 6,000 rows" in answer.out
     for wrong, message in {
-        "vist=seen_*_visit": "no rule refers to custom('vist')",
-        "visit=seen_*": "has no column for 0",
+        "vist=seen_*_visit": "must be a name that rules refer to",
+        "visit=seen_*": "must have a column for 0",
         "visit=seen_0_visit,seen_1_visit": "must have 4 columns",
         "visit=": "--outcomes must be NAME=COLUMN",
     }.items():
@@ -339,7 +339,7 @@ def test_roles_that_do_not_count_are_not_asked_for(folder, bylaw):
     two = table.append_column("y", truth).append_column("label", truth)
     parquet.write_table(two, "labels.parquet")
     for command in (["frontier", "labels.parquet", "--levels", "0.1,0.2"], ["diagnose", "labels.parquet"]):
-        assert "which column is the label, label or y?" in bylaw(*command, *rule).err
+        assert "the column of the label must be chosen from label and y" in bylaw(*command, *rule).err
         assert bylaw(*command, *rule, "--label", "y").code == 0
 
 

@@ -8,7 +8,7 @@ import pandas
 import polars
 import pytest
 
-from bylaw.engines import _polars_frames as polars_frames, _tasks, scan as scanning
+from bylaw.engines import _polars_frames as polars_frames, _scan as scanning, _tasks
 from helpers.clusters import dask_cluster, spark_session, write_parts
 
 

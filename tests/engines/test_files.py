@@ -34,7 +34,7 @@ from bylaw import (
     size,
     solve,
 )
-from bylaw.engines import _files as files_module, scan as scan_module
+from bylaw.engines import _files as files_module, _scan as scan_module
 
 N = 6000
 COLUMNS = Columns(["p_a", "p_b", "p_c"], classes=["a", "b", "c"], groups={"sex": "sex"})
@@ -278,7 +278,7 @@ def test_missing_labels_are_refused(table, tmp_path):
     labels[17] = None
     columns = Columns(COLUMNS.probabilities, COLUMNS.classes, groups={"sex": "sex"}, label="label")
     table = table.set_column(table.schema.get_field_index("label"), "label", pa.array(labels))
-    with pytest.raises(EvidenceError, match="some rows lack 'label'"):
+    with pytest.raises(EvidenceError, match="'label' must be observed on all rows"):
         solve(PROBLEMS["odds"], scan(write_parts(table, tmp_path / "parts"), columns))
 
 
@@ -398,14 +398,14 @@ def test_what_needs_memory_or_names_columns_twice_is_refused(table, tmp_path):
         solve(PARITY, rows, labels=table["label"])
     with pytest.raises(EvidenceError, match="no column 'nothing'"):
         scan(folder, Columns(["p_a", "p_b", "nothing"]))
-    with pytest.raises(OptionError, match="passed as Evidence"):
+    with pytest.raises(OptionError, match="pass rows in memory as Evidence"):
         scan(Evidence([[0.5, 0.5]]), COLUMNS)
-    with pytest.raises(EvidenceError, match="there are no files"):
+    with pytest.raises(EvidenceError, match="no files were found"):
         scan(f"{tmp_path}/none-*.parquet", COLUMNS)
     with pytest.raises(EvidenceError, match="no such file"):
         scan(tmp_path / "none.parquet", COLUMNS)
     pa.parquet.write_table(table.slice(0, 0), tmp_path / "empty.parquet")
-    with pytest.raises(EvidenceError, match="has no rows"):
+    with pytest.raises(EvidenceError, match="must have at least one row"):
         solve(PARITY, scan(tmp_path / "empty.parquet", COLUMNS))
     pa.parquet.write_table(table.drop_columns(["sex"]), folder / "other.parquet")
     with pytest.raises(EvidenceError, match=r"other\.parquet has no column 'sex'"):
@@ -428,5 +428,5 @@ def test_no_thread_is_left_behind(table, tmp_path):
 
 
 def test_a_table_of_a_database_is_no_option_of_files(tmp_path):
-    with pytest.raises(OptionError, match="table= names a table of a database"):
+    with pytest.raises(OptionError, match="table= must be left out"):
         scan(str(tmp_path / "*.parquet"), COLUMNS, table="scores")

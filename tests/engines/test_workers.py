@@ -32,9 +32,7 @@ def test_errors_arrive_as_they_were_raised(kind, change):
 def test_rows_that_change_between_walks_are_refused():
     counts = {}
     assert list(receive([Outcome(0, 5, "a"), Outcome(1, 0, None)], counts, "")) == ["a", None]
-    with pytest.raises(
-        EvidenceError, match="partition 1 had 0 rows when they were first read, and now has 3"
-    ):
+    with pytest.raises(EvidenceError, match="partition 1 had 0 rows in the first pass and now has 3"):
         list(receive([Outcome(0, 5, "b"), Outcome(1, 3, "c")], counts, ""))
 
 
@@ -55,9 +53,9 @@ def test_a_spark_frame_that_is_another_each_time_is_refused(spark, small, tmp_pa
     ("module", "name", "words"),
     [
         ("pyspark.sql.connect.dataframe", "DataFrame", "Spark Connect"),
-        ("pyspark.rdd", "RDD", "takes a DataFrame"),
-        ("dask.array", "Array", "takes a DataFrame"),
-        ("polars.dataframe", "DataFrame", "takes a LazyFrame"),
+        ("pyspark.rdd", "RDD", "must be a DataFrame"),
+        ("dask.array", "Array", "must be a DataFrame"),
+        ("polars.dataframe", "DataFrame", "must be a LazyFrame"),
     ],
 )
 def test_what_is_no_frame_of_rows_elsewhere_is_refused(module, name, words):

@@ -86,7 +86,7 @@ from helpers.people import GROUPS, SEX, N, X, Y, aware, classifier, unaware
         ),
         (
             lambda: classifier([disagreement("a") <= 0.1, disagreement("b") <= 0.1]).fit(X, Y, reference=Y),
-            r"one column, and the rules .* \['a', 'b'\]",
+            r"the columns that the rules refer to, \['a', 'b'\], got one column",
         ),
         (lambda: classifier().fit(X, Y, sensitive_features=np.full((N, 2), "F")), "2 columns without names"),
         (
@@ -108,7 +108,7 @@ from helpers.people import GROUPS, SEX, N, X, Y, aware, classifier, unaware
         (lambda: aware().predict(X), r"sensitive_features must have \['sex'\]"),
         (
             lambda: aware().predict(X[:2], sensitive_features=["F", "X"]),
-            r"values the policy was not fitted on: \['X'\]",
+            r"values that the policy was not fitted on: \['X'\]",
         ),
         (
             lambda: classifier(()).fit(X, Y).predict(X, ids=[1, 2]),

@@ -227,7 +227,7 @@ def test_one_model_for_attributes_by_a_tuple():
 def test_a_frozen_group_model_may_know_more_values():
     seen = np.where(np.random.default_rng(1).random(N) < 0.05, "Q", SEX)
     guess = FrozenEstimator(LogisticRegression().fit(X, seen))
-    with pytest.raises(ValueError, match="sex='Q', but they have no weight here"):
+    with pytest.raises(ValueError, match="sex='Q', but no row of the evidence"):
         classifier(group_estimator=guess).fit(X, Y, sensitive_features=SEX)
     fitted = classifier(group_estimator=guess, correction=False).fit(X, Y, sensitive_features=SEX)
     assert any("sex='Q'" in rule for rule in fitted.multipliers_)

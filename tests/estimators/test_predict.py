@@ -73,7 +73,7 @@ def test_a_secret_key_goes_before_the_seed():
     assert not np.array_equal(fitted.predict(X, ids=ids), expected)
     with pytest.raises(OptionError, match="no effect without ids"):
         fitted.predict(X, key="a secret")
-    with pytest.raises(OptionError, match="never set"):
+    with pytest.raises(OptionError, match="the secret is set"):
         fitted.predict(X, ids=ids, key="")
 
 

@@ -121,5 +121,5 @@ def test_worst_groups_and_differences_of_quotients_are_refused():
     problem = Problem(worst(error(), by="sex"), [predictive_parity("sex", tol=0.05)])
     with pytest.raises(RuleError, match="bound the rate of each group"):
         solve(problem, LABELS)
-    with pytest.raises(RuleError, match="is a quotient of rates"):
+    with pytest.raises(RuleError, match="must be linear, such as error"):
         worst(precision("high"), by="sex")

@@ -77,5 +77,5 @@ def test_only_ratios_of_weights_count(exponent):
 def test_no_rows_are_refused(weights):
     evidence = Evidence([[0.4, 0.6], [0.2, 0.8]], weights=weights).rows(slice(0, 0 if weights is None else 1))
     for verb in (solve, diagnose):
-        with pytest.raises(EvidenceError, match="no rows"):
+        with pytest.raises(EvidenceError, match="at least one row with a positive weight"):
             verb(REFER, evidence)

@@ -340,7 +340,7 @@ def test_weights_move_the_relaxation_from_one_rule_to_the_other():
         ({3: 2}, "the problem has no rule '3'"),
         (
             {"selected(0) <= 0.3": -1},
-            r"relaxation_costs\['selected\(0\) <= 0.3'\] must be a positive number, not -1",
+            r"relaxation_costs\['selected\(0\) <= 0.3'\] must be a positive number, got -1",
         ),
         ({"selected(0) <= 0.3": "much"}, "must be a positive number"),
     ],

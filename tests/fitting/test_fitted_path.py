@@ -181,7 +181,7 @@ def test_scanned_rows_bring_their_labels(tmp_path):
     named = Evidence(scores, classes=["no", "yes"], groups={"g": group})
     direct = frontier(Problem(error(), [rule]), named, {rule: [0.02]}, labels=frame["y"].to_numpy())
     assert found.cost[0] == pytest.approx(direct.cost[0], abs=1e-4)
-    with pytest.raises(OptionError, match="labels= is an argument for Evidence"):
+    with pytest.raises(OptionError, match="labels= must be left out for scanned rows"):
         frontier(Problem(error(), [rule]), rows, {rule: [0.02]}, labels=labels)
 
 

@@ -230,7 +230,7 @@ def test_audits_of_routes_go_by_outcomes():
     )
     position = np.array([OPTIONS.index(decision) for decision in decisions])
     assert drawn.rules[1].estimate == pytest.approx(turned_out[np.arange(5000), position].mean())
-    with pytest.raises(ValueError, match="there are no classes, only the options"):
+    with pytest.raises(ValueError, match="labels must be left out if there are only options"):
         audit(policy, held, labels=np.zeros(5000))
 
 

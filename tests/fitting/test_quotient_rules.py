@@ -122,7 +122,7 @@ def test_what_makes_no_sense_is_refused(problem, message):
 
 
 def test_a_group_cannot_be_called_decision():
-    with pytest.raises(ValueError, match="a string other than 'decision'"):
+    with pytest.raises(ValueError, match="must not be named 'decision'"):
         Evidence([[0.5, 0.5]], groups={"decision": ["a"]})
 
 

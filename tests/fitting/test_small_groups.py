@@ -66,7 +66,7 @@ def test_a_label_that_a_group_never_has_is_named_and_the_other_cells_hold():
     chosen = policy.probabilities(evidence)[:, 1]
     rates = [chosen[(race == value) & (labels == 1)].mean() for value in ("a", "b")]
     assert max(abs(rate - chosen[labels == 1].mean()) for rate in rates) <= 0.05 + 1e-6
-    with pytest.raises(EvidenceError, match="label=1, race='c', but they have no weight here"):
+    with pytest.raises(EvidenceError, match="label=1, race='c', but no row of the evidence"):
         solve(
             Problem(error(), [error().given(race="c", label=1) <= 0.5]), evidence, labels=labels
         )  # stated by name

@@ -71,20 +71,22 @@ def test_an_option_with_a_cost_or_a_limit_is_not(minimize, rules):
 
 
 def test_a_ratio_that_does_not_tell_an_option_from_a_label():
-    told = r"the option 'expert' costs nothing in minimize=.*: minimize (.*) subject to"
+    told = r"the option 'expert' costs as little as a label in minimize=.*: minimize (.*) subject to"
     minimize = 1 - f1(1)
     with pytest.raises(RuleError, match=told) as caught:
         solve(Problem(minimize, decisions=DECISIONS), EVIDENCE)
     other = parse(re.search(told, str(caught.value))[1])
     policy = solve(Problem(other, [minimize <= 0.5], decisions=DECISIONS), EVIDENCE)
     assert policy.expected(minimize, EVIDENCE) <= 0.5 + 1e-6
-    with pytest.raises(RuleError, match=r"a rejection costs nothing .* rejected\(\) <= 0.05"):
+    with pytest.raises(RuleError, match=r"a rejection costs as little as a label .* rejected\(\) <= 0.05"):
         solve(Problem(minimize, decisions="reject"), EVIDENCE)
     solve(Problem(error() / accepted(), [accepted() >= 0.2], decisions=DECISIONS), EVIDENCE)
 
 
 def test_the_worst_group_is_named_as_stated():
-    with pytest.raises(RuleError, match=r"as worst\(error\(\) \+ 0.1 \* selected\('expert'\), by='g'\), or"):
+    with pytest.raises(
+        RuleError, match=r"as minimize=worst\(error\(\) \+ 0.1 \* selected\('expert'\), by='g'\), or"
+    ):
         solve(Problem(worst(error(), by="g"), decisions=DECISIONS), EVIDENCE)
     solve(Problem(worst(error() + 0.1 * SENIOR, by="g"), decisions=DECISIONS), EVIDENCE)
 

@@ -89,14 +89,17 @@ def test_an_empty_group(hidden):
         evidence = Evidence([[0.5, 0.5]] * 2, groups={"g": {"a": [1, 1], "b": [0, 0]}})
     else:
         evidence = Evidence([[0.5, 0.5]] * 2, groups={"g": ["a", "b"]}, weights=[1, 0])
-    with pytest.raises(EvidenceError, match="g='b', but they have no weight here; remove the rule"):
+    with pytest.raises(
+        EvidenceError,
+        match="g='b', but no row of the evidence with a positive weight satisfies that; remove the rule",
+    ):
         solve(Problem(error(), [demographic_parity("g", tol=0.1)]), evidence)
 
 
 def test_costs_need_a_column_per_action():
     rows = Rows()
     evidence = rows.evidence(costs={"visit": np.zeros((rows.n, 2))})
-    with pytest.raises(EvidenceError, match=r"2 columns; it needs one per action, \[0, 1, 'reject'\]"):
+    with pytest.raises(EvidenceError, match=r"one column per action, \[0, 1, 'reject'\], got 2 columns"):
         solve(Problem(error(), [custom("visit") <= 1, rejected() <= 0.1]), evidence)
 
 

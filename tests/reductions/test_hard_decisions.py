@@ -61,7 +61,7 @@ def test_an_answer_by_hand():
     assert looser.expected(rejected(), evidence) == pytest.approx(0.2)
     assert looser.hard.price == pytest.approx(0.34 * 0.05, abs=1e-3)
     assert 0.34 * 0.05 <= looser.guarantee.excess_cost <= 0.34 * 0.05 + 0.01  # beyond the best by lot
-    assert "without chance" in repr(looser)
+    assert "deterministic decisions" in repr(looser)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -184,9 +184,9 @@ def test_ratios_with_rules_as_observed():
         (Problem(1 - precision("a")), r"selected\('a'\) can be zero"),
         (Problem(error() / rejected()), r"rejected\(\) can be zero"),
         (Problem(g_mean()), "one geometric mean with a negative sign"),
-        (Problem(error(), [g_mean() >= 0.5]), "no rule can bound it"),
-        (Problem(error() - precision("a")), "which is not linear"),
-        (Problem(f1("a") + f1("b")), "which is not linear"),
+        (Problem(error(), [g_mean() >= 0.5]), "rules cannot bound it"),
+        (Problem(error() - precision("a")), "is not linear, since it compares"),
+        (Problem(f1("a") + f1("b")), "is not linear, since it compares"),
     ],
 )
 def test_what_has_no_optimum_is_refused(problem, message):

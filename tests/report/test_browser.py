@@ -98,7 +98,7 @@ def test_the_slider_is_moved_by_keys(opened):
     page = opened("referring")
     slider, said = page.locator("#level-0"), page.locator("#said-0")
     before, place = said.text_content(), page.locator("circle.marker").first.get_attribute("cx")
-    assert "As the rule stands" in before
+    assert "At the present level" in before
     slider.focus()
     page.keyboard.press("ArrowRight")
     assert "than now" in said.text_content()

@@ -11,7 +11,7 @@ from bylaw import Audit, Frontier, RuleAudit, Verdict, audit, frontier
 from bylaw.report import Report, report
 
 MODULES = ["testing._audit", "testing._costs", "testing._reliability", "testing._verdicts"]
-MODULES += ["fitting.frontier", "report.document"]
+MODULES += ["fitting._frontier", "report._document"]
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -235,7 +235,7 @@ def test_one_report_shows_one_price():
     assert stated.words() == words
     (shown,) = section(page, "frontier").all("p", class_="said")
     referred = format_percent(policy.expected(rejected(), evidence))
-    assert shown.words().endswith(f"As the rule stands, as observed: referrals {referred}. {words}")
+    assert shown.words().endswith(f"At the present level, as observed: referrals {referred}. {words}")
     assert "For larger steps, see the curves below" in section(page, "prices").words()
     predicted = parsed(report(policy, evidence, levels=4).html)
     (other,) = section(predicted, "frontier").all("p", class_="said")
@@ -330,7 +330,7 @@ def test_guessed_groups_are_as_observed_where_they_were_seen():
     for name, _, _, after in shown["Decided “highest”"][1:]:
         rate = selected("highest").given(gender=name.split()[0])
         assert after == format_percent(policy.expected(rate, evidence))
-    assert "The true gender of these cases is not known here" in alone.html
+    assert "The true gender of these cases is not known" in alone.html
 
 
 def test_bars_of_an_audit_are_the_audits():
@@ -381,7 +381,7 @@ def test_without_held_out_rows_nothing_is_called_certified():
     assert "certified" not in text
     assert "--held-out on the command line" in text
     assert "No held-out cases were given to test it" in text
-    assert "cases, a sample: on others, all rules together may be missed by about" in text
+    assert "cases, a sample: on others, all rules together may be violated by about" in text
 
 
 def test_a_broken_rule_is_said_to_be_broken():
@@ -486,7 +486,7 @@ def test_a_frontier_must_have_the_level_of_the_rule():
     """Otherwise another level would be shown as that of the rule."""
     policy, evidence, _, _ = referring()
     path = frontier(policy.problem, evidence, {"rejected() <= 0.1": [0.05, 0.2]})
-    with pytest.raises(OptionError, match=r"add 0\.1 to its levels"):
+    with pytest.raises(OptionError, match=r"must include the present level 0\.1"):
         report(policy, evidence, frontiers=[path])
 
 
@@ -537,7 +537,7 @@ def test_a_calibrated_policy_shows_its_scores_before_and_after():
     calibrated = solve(rules, evidence, labels=labels, calibrate="auto")
     tree = section(parsed(report(calibrated, evidence, labels=labels, levels=0).html), "calibration")
     said = tree.words()
-    assert "it calibrates them first" in said
+    assert "first calibrates the model’s probabilities" in said
     assert "labels: temperature" in said
     before, after = (
         float(number) for number in re.search(r"differ by ([\d.]+).*before, and by ([\d.]+)", said).groups()
@@ -549,7 +549,7 @@ def test_a_calibrated_policy_shows_its_scores_before_and_after():
     assert "its confidence is not calibrated" not in said
     plain = solve(rules, evidence, labels=labels, calibrate="none")
     tree = section(parsed(report(plain, evidence, labels=labels, levels=0).html), "calibration")
-    assert "it calibrates them first" not in tree.words()
+    assert "first calibrates the model’s probabilities" not in tree.words()
     assert "Before calibration" not in tree.words()
     assert not [dot for dot in tree.all("circle") if dot.attributes["class"] == "before"]
 
@@ -572,7 +572,7 @@ def test_a_certificate_and_an_undecided_audit_do_not_contradict_each_other():
     few, outcome, _ = people(300, seed=2)
     page = parsed(report(policy, evidence, held_out=few.with_observed(labels=outcome), levels=0).html)
     assert (
-        "4,000\N{NO-BREAK SPACE}held-out cases certified that all rules hold together"
+        "4,000\N{NO-BREAK SPACE}held-out cases proved that all rules hold together"
         in section(page, "summary").words()
     )
     assert "by the cases of this report alone" in section(page, "guarantees").words()
@@ -610,7 +610,7 @@ def test_ratios_are_shown_as_ratios():
     shares = [policy.expected(selected(1).given(sex=sex), held) for sex in "FM"]
     assert ratio.estimate == pytest.approx(shares[0] / shares[1])
     assert (
-        "The ratio of the share of cases with sex “F” that are decided “1” to that of cases with sex “M”"
+        "The ratio of the share of cases with sex “F” that get the decision “1” to that of cases with sex “M”"
         in kept
     )
     assert f"Allowed: at least 80 %. Estimate: {100 * ratio.estimate:.1f}".rstrip("0").rstrip(".") in kept
@@ -773,7 +773,7 @@ def test_a_certificate_is_told():
     problem = Problem(error(), [rejected() <= 0.1])
     policy = solve(problem, evidence, guarantee="high_probability", held_out=held)
     text = parsed(report(policy, evidence, levels=0).html).words()
-    assert "3,000\N{NO-BREAK SPACE}held-out cases certified that all rules hold together" in text
+    assert "3,000\N{NO-BREAK SPACE}held-out cases proved that all rules hold together" in text
 
 
 def test_saving_is_all_or_nothing(tmp_path, monkeypatch):
@@ -836,7 +836,7 @@ def test_names_of_rows_and_words_of_the_field():
 
 def test_bad_arguments_are_refused():
     policy, evidence, labels, _ = referring()
-    with pytest.raises(OptionError, match="takes a Policy"):
+    with pytest.raises(OptionError, match="must be a Policy"):
         report(evidence, policy)
     with pytest.raises(EvidenceError, match="passed as Evidence"):
         report(policy, evidence, held_out=labels)
@@ -850,12 +850,12 @@ def test_bad_arguments_are_refused():
     with pytest.raises(OptionError, match="confidence"):
         report(policy, evidence, confidence=95)
     grid = frontier(policy.problem, evidence, {r: [0.05, 0.1] for r in policy.problem.rules})
-    with pytest.raises(OptionError, match="one rule each"):
+    with pytest.raises(OptionError, match="each over one rule"):
         report(policy, evidence, frontiers=[grid])
     other = frontier(Problem(error(), [rejected() <= 0.1]), evidence, {"rejected() <= 0.1": [0.1]})
     assert report(policy, evidence, frontiers=[other]).html
     foreign = frontier(Problem(error(), [error() <= 0.4]), evidence, {"error() <= 0.4": [0.4]})
-    with pytest.raises(OptionError, match="no rule"):
+    with pytest.raises(OptionError, match="must be over a rule of the policy"):
         report(policy, evidence, frontiers=[foreign])
 
 
@@ -870,7 +870,7 @@ def test_nothing_is_shown_as_nan():
 def test_what_was_watched_is_shown_as_the_monitor_tells_it():
     monitor, tree = watched(), parsed(page_of("watched"))
     part = section(tree, "watch")
-    found = tables(tree)["Rules as they were watched"]
+    found = tables(tree)["Monitored rules"]
     codes = [code.words() for code in part.all("code")]
     shown = dict(zip(codes, found[1:], strict=True))
     assert set(shown) == {one.rule for one in monitor.status}
@@ -908,7 +908,7 @@ def test_both_policies_are_shown_side_by_side():
 def test_a_monitor_of_another_policy_is_refused():
     evidence = referring()[1]
     other = solve(Problem(error(), [rejected() <= 0.2]), evidence)
-    with pytest.raises(OptionError, match="watches another policy"):
+    with pytest.raises(OptionError, match="of another policy"):
         report(other, evidence, levels=0, monitor=watched())
 
 

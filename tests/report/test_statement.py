@@ -47,7 +47,8 @@ def test_it_names_who_what_and_when():
         f"It was chosen at {policy.card.created[:16].replace('T', ' ')} UTC on 800 cases.",
         "Each decision is given to every sex at a rate within 3 points of the overall rate.",
         "At most 10 % of all cases are referred.",
-        "Found on 900 held-out cases of the table “new.parquet”, with 95 % confidence, of all rules",
+        "Verdict on all rules together, on 900 held-out cases of the table “new.parquet”, with 95 % "
+        "confidence:",
         "The undersigned has read this report",
     ):
         assert part in text, part
@@ -70,7 +71,7 @@ def test_what_is_not_known_is_left_to_be_filled_in():
 def test_estimates_are_no_proof():
     text = statement(page_of("referring")).words()
     assert "estimated to hold" in text
-    assert "This is an estimate, and no proof for new cases." in text
+    assert "This is an estimate, not a proof for new cases." in text
 
 
 @pytest.mark.slow
@@ -90,7 +91,7 @@ def test_many_rules_are_counted_and_none_are_not_promised():
     assert items[-1] == f"2{SPACE}further rules, listed above."
     free = statement(report(solve(Problem(error()), evidence), evidence, levels=0).html).words()
     assert "promises" not in free
-    assert "Found on" not in free
+    assert "Verdict on all rules together" not in free
 
 
 def read_margins(html):

@@ -11,7 +11,7 @@ from bylaw.rows._json_lines import check_nesting
 from helpers.hostile import SURROGATES
 
 P = np.array([[0.4, 0.6], [0.7, 0.3]])
-HALF = "half of a character"
+HALF = "lone surrogate"
 
 
 @pytest.mark.parametrize("name", SURROGATES)
@@ -38,10 +38,10 @@ def test_halves_of_characters_are_refused(columns, name):
     [
         (np.empty((0, 2)), {}, "empty"),
         ([], {}, "shape"),
-        (np.ones((3, 1)), {}, "single class"),
-        (P, {"classes": ["a", "a"]}, "not all different"),
-        (P, {"classes": [1, True]}, "not all different"),
-        (P, {"classes": [1, "1"]}, "written alike"),
+        (np.ones((3, 1)), {}, "two or more classes, got one"),
+        (P, {"classes": ["a", "a"]}, "must be all different"),
+        (P, {"classes": [1, True]}, "must be all different"),
+        (P, {"classes": [1, "1"]}, "also when written as text"),
         (P, {"groups": {"": ["a", "b"]}}, "not empty"),
         (P, {"groups": {3: ["a", "b"]}}, "must be text"),
         (P, {"groups": {("sex", 3): {("a", 1): [1.0, 1.0]}}}, "must be text"),

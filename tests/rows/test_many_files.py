@@ -66,7 +66,7 @@ def test_there_are_no_files(here):
     (here / "t").mkdir()
     (here / "t" / "_SUCCESS").touch()
     for source in ("t", "t/*.parquet"):
-        with pytest.raises(EvidenceError, match="there are no files in t"):
+        with pytest.raises(EvidenceError, match="no files were found in t"):
             find_files(source)
 
 
@@ -77,7 +77,7 @@ def test_there_are_no_files(here):
         ({"id": [3], "p": [1.0], "q": [1]}, r"a\.parquet has no column 'q', which .*b\.parquet has"),
         (
             {"id": ["x"], "p": [1.0]},
-            r"b\.parquet: the column 'id' is string, and in t/a\.parquet it is int64",
+            r"'id' is string in .*b\.parquet and int64 in t/a\.parquet",
         ),
     ],
 )
@@ -91,7 +91,7 @@ def test_the_file_that_differs_is_named(second, message, here):
 def test_formats_do_not_mix(here):
     write(here / "t" / "a.parquet", HALVES[0])
     write(here / "t" / "b.csv", HALVES[0])
-    with pytest.raises(EvidenceError, match=r"b.csv is csv, and .*a.parquet is parquet"):
+    with pytest.raises(EvidenceError, match=r"got parquet for .*a\.parquet and csv for .*b\.csv"):
         _ = TableFile(here / "t").names
 
 
@@ -116,7 +116,7 @@ def test_a_value_that_is_not_known_is_named_with_its_file(here):
     (here / "t").mkdir()
     (here / "t" / "a.csv").write_text("g\n1\n")
     (here / "t" / "b.csv").write_text("g\n7\n")
-    with pytest.raises(EvidenceError, match=r"t/b.csv: g: '7' is none of"):
+    with pytest.raises(EvidenceError, match=r"t/b.csv: g: unknown value '7'"):
         TableFile(here / "t", values={"g": (1, 2)}).read()
 
 
@@ -159,5 +159,5 @@ def test_what_the_next_run_would_read(source, path, found, here):
 
 def test_no_way_back_after_a_star(here):
     assert find_root(here.relative_to(here) / "t" / "*.csv").as_posix() == "t"
-    with pytest.raises(OptionError, match="cannot come after a star"):
+    with pytest.raises(OptionError, match=r"must not have \.\. after a star"):
         find_root(here / "*" / ".." / "x.csv")

@@ -57,5 +57,5 @@ def test_values_are_the_union_of_those_of_the_parts():
 def test_values_of_several_types_are_refused():
     parts = [Evidence([[0.5, 0.5]], groups={"g": values}) for values in (["a"], [1])]
     one, two = (Margins.of(part, ["g"]) for part in parts)
-    with pytest.raises(EvidenceError, match="mixes types"):
+    with pytest.raises(EvidenceError, match="must have one type"):
         (one + two).list_values("g")

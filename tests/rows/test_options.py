@@ -29,21 +29,30 @@ def test_rows_without_classes():
     ("build", "message"),
     [
         (lambda: Evidence(), "pass probabilities, one column per class, or options="),
-        (lambda: Evidence(costs={"w": W}), "nothing to decide among"),
-        (lambda: Evidence(options=["a", "b"]), "options without classes .* pass costs="),
-        (lambda: Evidence(costs={"w": W}, options=["a"]), r"the options are \['a'\], so there is nothing"),
-        (lambda: Evidence(costs={"w": W}, options=[]), r"the options are \[\], so there is nothing"),
-        (lambda: Evidence(costs={"w": W}, options="ab"), "options is a list of names, not the text 'ab'"),
+        (lambda: Evidence(costs={"w": W}), "probabilities or options must be given"),
+        (lambda: Evidence(options=["a", "b"]), "costs must be given .* pass costs="),
+        (
+            lambda: Evidence(costs={"w": W}, options=["a"]),
+            r"options must have two or more names .*, got \['a'\]",
+        ),
+        (lambda: Evidence(costs={"w": W}, options=[]), r"options must have two or more names .*, got \[\]"),
+        (
+            lambda: Evidence(costs={"w": W}, options="ab"),
+            "options must be a list of names, got the text 'ab'",
+        ),
         (lambda: Evidence(costs={"w": W}, options=["a", "a"]), "'a' occurs twice"),
         (lambda: Evidence(costs={"w": W}, options=["a", None]), "an option"),
         (lambda: Evidence(P, options=["1"]), "'1' is also a class"),
         (lambda: Evidence(P, classes=["a", "b"], options=["b"]), "'b' is also a class"),
-        (lambda: Evidence(costs={"w": W}, options=["a", "b"], classes=["x", "y"]), "need probabilities"),
+        (
+            lambda: Evidence(costs={"w": W}, options=["a", "b"], classes=["x", "y"]),
+            "probabilities must be given for the classes",
+        ),
         (
             lambda: Evidence(costs={"w": W}, options=["a", "b", "c"]),
-            r"costs\['w'\] has 2 columns; it needs one for each of \['a', 'b', 'c'\]",
+            r"costs\['w'\] must have one column for each of \['a', 'b', 'c'\], got 2",
         ),
-        (lambda: Evidence(P, costs={"w": W}, options=["x"]), r"one for each of \[0, 1, 'x'\]"),
+        (lambda: Evidence(P, costs={"w": W}, options=["x"]), r"one column for each of \[0, 1, 'x'\]"),
         (lambda: Evidence(costs={"w": W, "u": W[:1]}, options=["a", "b"]), "with 2 rows"),
         (lambda: Evidence(costs={"w": [0.5, 0.1]}, options=["a", "b"]), "must have shape"),
         (
@@ -56,11 +65,11 @@ def test_rows_without_classes():
         ),
         (
             lambda: Evidence(P, references={"old": [0, "senior"]}),
-            r"Name decisions that are no classes: options=\[...\]",
+            r"If it is another decision, pass options=\[...\]",
         ),
         (
             lambda: observe(Evidence(costs={"w": W}, options=["a", "b"], labels=["a", "b"])),
-            "no classes, only",
+            "must be left out if there are only options",
         ),
         (
             lambda: observe(Evidence(costs={"w": W}, options=["a", "b"], true_groups={"g": [1]})),
@@ -104,7 +113,7 @@ def test_roles_of_options_beside_classes():
     found, _ = find_columns({}, names, problem)
     assert (found.classes, found.options) == (["a", "b"], ("x",))
     assert found.costs == {"w": ["w_a", "w_b", "w_x"]}
-    with pytest.raises(EvidenceError, match="which columns hold the model's probabilities"):
+    with pytest.raises(EvidenceError, match="columns of the model's probabilities must be given"):
         find_columns({}, names[2:], Problem("error() + custom('w')"))
 
 

@@ -77,7 +77,7 @@ def test_a_truncated_file_is_refused(ending, tmp_path):
 def test_text_must_be_utf8_and_columns_of_one_type(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_bytes("id,who\n1,Jürgen\n".encode("latin-1"))
-    with pytest.raises(EvidenceError, match="'who' is not text in UTF-8"):
+    with pytest.raises(EvidenceError, match="'who' must be text in UTF-8"):
         TableFile(path).read()
     numbers = "".join(f"{i},0.5\n" for i in range(300_000))
     path.write_text(f"id,p\n{numbers}oops,0.5\n")
@@ -221,5 +221,7 @@ def test_reading_holds_a_batch_not_the_file(tmp_path):
 def test_only_what_is_strange_is_named(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("group\n1\n2\nX\n")
-    with pytest.raises(EvidenceError, match=r"rows\.csv: group: 'X' is none of \[1, 2\]"):
+    with pytest.raises(
+        EvidenceError, match=r"rows\.csv: group: unknown value 'X'; it must be one of \[1, 2\]"
+    ):
         TableFile(path, values={"group": (1, 2)}).read()

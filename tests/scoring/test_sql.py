@@ -401,7 +401,7 @@ def test_what_is_missing_is_said_by_name():
 def test_options_that_make_no_sense():
     refused("dialect must be one of", dialect="oracle")
     refused("no effect without id_column", key="k")
-    refused("key must be text, not of type int", id_column="id", key=5)
+    refused("key must be text, got a value of type int", id_column="id", key=5)
     refused("list of columns", keep="sex")
     refused("not empty", table="")
     refused("not empty", table="a..b")

@@ -246,7 +246,9 @@ def test_defaults_of_the_paper():
 def test_too_few_steps_say_what_to_do():
     evidence = Rows(n=1000).evidence()
     problem = Problem(error(), [rejected() <= 0.1])
-    with pytest.raises(BylawError, match=r"needs more than \d+ steps at beta = 54.6.*3 times as many rows"):
+    with pytest.raises(
+        BylawError, match=r"must be more than \d+ for sgd3 at beta = 54.6.*3 times as many rows"
+    ):
         solve(problem, evidence, solver="sgd3", beta="paper")
     with pytest.raises(BylawError, match="raise beta") as low_beta:
         solve(problem, evidence, solver="sgd3", beta=0.5)

@@ -107,7 +107,7 @@ def test_a_report_of_a_rule_that_is_undefined_states_what_it_costs():
     page = report(policy, evidence, labels=labels, levels=2).html
     text = page.replace("\N{NO-BREAK SPACE}", " ")
     assert "the decision &#x27;fraud&#x27; is never taken, so that it holds as 0/0" in text
-    assert "It holds only because its rate is 0/0, so that it has no shadow price." in text
+    assert "It is satisfied only because its rate is 0/0, so it has no shadow price." in text
     assert "Without it, 100 points of 1 - recall(&#x27;fraud&#x27;) would be saved." in text
     assert "costs nothing" not in text
 
@@ -122,7 +122,7 @@ def test_a_report_says_that_a_rule_costs_nothing_where_the_objective_without_it_
         without.expected(minimize, evidence), abs=1e-4
     )
     page = report(policy, evidence, levels=2).html
-    assert page.count("It costs nothing: without it, nothing would be saved.") == 1
+    assert page.count("It costs nothing: removing it would save nothing.") == 1
 
 
 def test_a_zero_price_alone_does_not_make_a_rule_free():

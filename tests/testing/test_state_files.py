@@ -262,7 +262,10 @@ def set_rule(name, value):
 
 DAMAGES = {
     "format": (lambda c: c.update(format="bylaw-policy"), "format must be one of"),
-    "version": (lambda c: c.update(version=99), "schema version 99, and this bylaw reads version 3; upgrade"),
+    "version": (
+        lambda c: c.update(version=99),
+        "schema version must be 3 for this version of bylaw, got 99; upgrade",
+    ),
     "no ever": (lambda c: c.pop("ever"), "has no 'ever'"),
     "ever": (lambda c: c.update(ever=-1), "ever must be a positive number"),
     "ever above one": (lambda c: c.update(ever=3.0), "ever"),
@@ -333,7 +336,7 @@ def test_what_is_no_state_is_refused(saved, text):
 def test_half_a_file_is_refused(saved, share):
     text = saved.read_text()
     saved.write_text(text[: int(share * len(text))])
-    with pytest.raises(PolicyFileError, match="not valid JSON"):
+    with pytest.raises(PolicyFileError, match="valid JSON"):
         Monitor.load(saved, POLICY)
 
 

@@ -86,7 +86,8 @@ FAMILY_SENTENCES = [
     ),
     (
         predictive_parity("sex", tol=0.05, between="groups", labels=["yes"]),
-        "Among cases that are decided “yes”, every sex has that label as its true one at a rate within 5 "
+        "Among cases that get the decision “yes”, every sex has that label as its true one at a "
+        "rate within 5 "
         "points of that of any other group.",
     ),
     (
@@ -103,8 +104,8 @@ RULE_SENTENCES = [
     (error() <= 0.05, "At most 5 % of all cases are answered wrongly."),
     (rejected() <= 0.1, "At most 10 % of all cases are referred."),
     (accepted() >= 0.875, "At least 87.5 % of all cases get an answer."),
-    (selected("yes") >= 0.123456, "At least 12.3456 % of all cases are decided “yes”."),
-    (disagreement("old") <= 0.05, "At most 5 % of all cases are decided otherwise than by “old”."),
+    (selected("yes") >= 0.123456, "At least 12.3456 % of all cases get the decision “yes”."),
+    (disagreement("old") <= 0.05, "At most 5 % of all cases get another decision than from “old”."),
     (omits("old") <= 0.2, "At most 20 % of all cases get a set without the answer of “old”."),
     (miscoverage() <= 0.1, "At most 10 % of all cases get a set that misses the true label."),
     (size() <= 2, "The average number of labels in a set is at most 2."),
@@ -120,12 +121,15 @@ RULE_SENTENCES = [
     ),
     (
         error().given(decision="yes", sex="F") <= 0.1,
-        "At most 10 % of cases with sex “F” that are decided “yes” are answered wrongly.",
+        "At most 10 % of cases with sex “F” that get the decision “yes” are answered wrongly.",
     ),
-    (precision("yes") >= 0.9, "At least 90 % of cases that are decided “yes” have the true label “yes”."),
+    (
+        precision("yes") >= 0.9,
+        "At least 90 % of cases that get the decision “yes” have the true label “yes”.",
+    ),
     (
         recall("yes") >= 0.8,
-        "At least 80 % of cases with true label “yes” are decided “yes”.",
+        "At least 80 % of cases with true label “yes” get the decision “yes”.",
     ),
     (f1("yes") >= 0.6, "The F1 score of “yes” is at least 0.6."),
     (
@@ -135,27 +139,28 @@ RULE_SENTENCES = [
     (error() <= 0.05 * accepted(), "Of all cases that get an answer, at most 5 % get a wrong one."),
     (
         F >= 0.8 * selected("yes").given(sex="M"),
-        "The share of cases with sex “F” that are decided “yes” is at least 80 % of that of cases with "
+        "The share of cases with sex “F” that get the decision “yes” is at least 80 % of that of cases with "
         "sex “M”.",
     ),
     (
         abs(F - ALL) <= 0.02,
-        "The share of cases with sex “F” that are decided “yes” differs from that of all cases by at most 2 "
+        "The share of cases with sex “F” that get the decision “yes” differs from that of all cases by "
+        "at most 2 "
         "points.",
     ),
     (
         F - ALL <= 0.02,
-        "The share of cases with sex “F” that are decided “yes” exceeds that of all cases by at most 2 "
+        "The share of cases with sex “F” that get the decision “yes” exceeds that of all cases by at most 2 "
         "points.",
     ),
     (
         F - ALL >= -0.02,
-        "The share of cases with sex “F” that are decided “yes” falls short of that of all cases by at "
+        "The share of cases with sex “F” that get the decision “yes” falls short of that of all cases by at "
         "most 2 points.",
     ),
     (
         F - ALL >= 0.02,
-        "The share of cases with sex “F” that are decided “yes” exceeds that of all cases by at least 2 "
+        "The share of cases with sex “F” that get the decision “yes” exceeds that of all cases by at least 2 "
         "points.",
     ),
 ]
@@ -191,18 +196,20 @@ def test_what_has_no_sentence_keeps_its_text(rule):
 
 def test_rates_as_nouns():
     assert describe_rate(F - ALL) == (
-        "the share of cases with sex “F” that are decided “yes”, less that of all cases"
+        "the share of cases with sex “F” that get the decision “yes”, minus that of all cases"
     )
     noun = describe_rate(F - 0.8 * selected("yes").given(sex="M")).replace("\N{NO-BREAK SPACE}", " ")
     assert noun == (
-        "the share of cases with sex “F” that are decided “yes”, less 80 % of that of cases with sex “M”"
+        "the share of cases with sex “F” that get the decision “yes”, minus 80 % of that of cases "
+        "with sex “M”"
     )
     ratio = describe_rate(F / selected("yes").given(sex="M"))
     assert ratio == (
-        "the ratio of the share of cases with sex “F” that are decided “yes” to that of cases with sex “M”"
+        "the ratio of the share of cases with sex “F” that get the decision “yes” to that of cases "
+        "with sex “M”"
     )
-    assert describe_rate(1 - g_mean()) == "one less the geometric mean of the recalls of all classes"
-    assert describe_rate(1 - f1("yes")) == "one less the F1 score of “yes”"
+    assert describe_rate(1 - g_mean()) == "one minus the geometric mean of the recalls of all classes"
+    assert describe_rate(1 - f1("yes")) == "one minus the F1 score of “yes”"
     assert describe_rate(error() / accepted()) == (
         "the share, among all cases that get an answer, of those that get a wrong one"
     )

@@ -1,4 +1,4 @@
-"""Files that are replaced atomically, and JSON files whose content is checked when it is read."""
+"""Files that are replaced atomically, and JSON files whose content is checked while it is read."""
 
 from __future__ import annotations
 
@@ -20,43 +20,44 @@ import numpy as np
 from bylaw._base._typing import Floats
 from bylaw.errors import PolicyFileError, RuleError
 
-_PRIVATE = 0o600  # read and written by its owner
+_PRIVATE = 0o600  # permissions of private files: only the owner may read and write
 
 
 def format_json(content: dict[str, Any]) -> str:
-    """Return the text of a JSON file; floats read back to the last bit."""
+    """Return the text of a JSON file. Floats keep all their digits."""
     return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
 
 def write_json(content: dict[str, Any], path: Path, *, private: bool = False) -> None:
-    """Write JSON; an older file stays until the new one is complete."""
+    """Write a JSON file. An older file stays until the new one is complete."""
     write_text(path, format_json(content), private=private)
 
 
 def write_text(path: Path, text: str, *, private: bool = False) -> None:
+    """Write a text file. An older file stays until the new one is complete."""
     with write_atomically(path, private=private) as partial:
         partial.write_text(text, encoding="utf-8")
 
 
 @contextlib.contextmanager
 def write_atomically(path: Path, *, private: bool = False) -> Iterator[Path]:
-    """Write a file that replaces `path` once it is complete and on the disk.
+    """Lend a path to write to; the file replaces `path` once it is complete and flushed to the disk.
 
-    Where the system can, the file has no name until then, so that nothing is left of it even if the process
-    is killed; elsewhere, files left by killed processes are removed after a day. A new `private` file can be
-    read by its owner alone; one that is replaced keeps its permissions.
+    If the system supports it, the file has no name until then, so that no part of it remains even if the
+    process is killed. On other systems, files left by killed processes are removed after a day. With
+    `private`, a new file can be read only by its owner; a file that is replaced keeps its permissions.
     """
     if not path.parent.is_dir():
-        raise FileNotFoundError(f"cannot write {path}: the folder {path.parent} does not exist")
-    if path.absolute().parts[1:2] in (("dev",), ("proc",)):  # which may lead to a file that others write
-        raise IsADirectoryError(f"cannot write {path}: the path is not a regular file")
+        raise FileNotFoundError(f"cannot write {path}: the folder {path.parent} does not exist; create it")
+    if path.absolute().parts[1:2] in (("dev",), ("proc",)):  # these may lead to a file of another program
+        raise IsADirectoryError(f"cannot write {path}: it is not a regular file; choose another path")
     if path.exists() and not path.is_file():
         what = "a folder" if path.is_dir() else "not a regular file"
-        raise IsADirectoryError(f"cannot write {path}: it is {what}")
+        raise IsADirectoryError(f"cannot write {path}: it is {what}; choose another path")
     path = path.resolve()  # a link stays, and what it leads to is replaced
     for old in path.parent.glob(".bylaw-*.partial"):
         with contextlib.suppress(OSError):  # other processes remove such files, too
-            if time.time() - old.stat().st_mtime > 86_400:  # no process writes to it any more
+            if time.time() - old.stat().st_mtime > 86_400:  # no process writes for a whole day
                 old.unlink()
     partial = path.with_name(f".bylaw-{secrets.token_hex(8)}.partial")  # of this call alone
     unnamed = _unnamed_file(path.parent)
@@ -83,9 +84,9 @@ def write_atomically(path: Path, *, private: bool = False) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def lock_folder(path: Path) -> Iterator[None]:
-    """Hold a lock on a folder, for which others wait; a process that ends releases it.
+    """Hold an exclusive lock on a folder. Other processes wait until it is released.
 
-    Systems without such locks have none.
+    The lock is released if the process ends. On systems without such locks, nothing happens.
     """
     try:
         import fcntl
@@ -112,7 +113,7 @@ def _flush(file: Path | int) -> None:
 
 
 def _unnamed_file(folder: Path) -> int | None:
-    """Open a file without a name, on Linux file systems that have such files."""
+    """Open a file without a name in the folder, or return None if the system does not support this."""
     if not hasattr(os, "O_TMPFILE"):
         return None
     try:
@@ -122,8 +123,8 @@ def _unnamed_file(folder: Path) -> int | None:
 
 
 T = TypeVar("T")
-_MOST_COUNTED = 2**62  # nanoseconds since 1970 are below, and sums of two fit in 64 bits
-_MOST_SIZE = 1e100  # numbers up to this are multiplied and added up without an overflow
+_MOST_COUNTED = 2**62  # limit of whole numbers: nanoseconds since 1970 are less, and two add up in 64 bits
+_MOST_SIZE = 1e100  # limit of numbers, so that products and sums of them do not overflow
 
 
 def hash_file(path: Path) -> str:
@@ -132,15 +133,15 @@ def hash_file(path: Path) -> str:
 
 
 def read_json(path: Path, what: str, reader: Callable[[Node], T]) -> T:
-    """Return the result of `reader` on a file; any error in it becomes a `PolicyFileError`."""
+    """Return `reader(root)` for a JSON file that is `what`; raise a `PolicyFileError` if it fails."""
 
     def refuse(name: str) -> NoReturn:
-        raise BadValueError(f"{name} is not a number")
+        raise BadValueError(f"numbers must be finite, got {name}")
 
     try:
         content = json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
     except (ValueError, RecursionError, BadValueError) as problem:
-        raise PolicyFileError(f"{path} is not {what}: it is not valid JSON ({problem})") from None
+        raise PolicyFileError(f"{path} is not {what}: it must contain valid JSON ({problem})") from None
     try:
         return reader(Node(content, what.split()[-1]))
     except (BadValueError, RuleError) as problem:
@@ -148,22 +149,23 @@ def read_json(path: Path, what: str, reader: Callable[[Node], T]) -> T:
 
 
 class BadValueError(Exception):
-    """A value of a file that is not what it must be."""
+    """An error for a value in a file that is not of the required type or size."""
 
 
 class Node:
-    """A value of the file and its place in it."""
+    """A value in a JSON file and its path from the root, which error messages show."""
 
     def __init__(self, value: Any, place: str) -> None:
         self.value, self.place = value, place
 
     def fail(self, wanted: str) -> NoReturn:
+        """Raise a `BadValueError` with the path, the value, and a description of a valid value."""
         try:
             shown = repr(self.value)
         except ValueError:  # a whole number with thousands of digits
             shown = "a huge number"
         raise BadValueError(
-            f"{self.place} must be {wanted}, not {shown if len(shown) < 60 else shown[:60] + '...'}"
+            f"{self.place} must be {wanted}, got {shown if len(shown) < 60 else shown[:60] + '...'}"
         )
 
     def __getitem__(self, key: str) -> Node:
@@ -200,7 +202,7 @@ class Node:
         return number if math.isfinite(number) else self.fail("a finite number")
 
     def one_of(self, choices: Any) -> Any:
-        """Return the value, equal to one of the choices and of its type: true is not 1."""
+        """Return the value if it equals one of the choices and has the same type: true is not 1."""
         if any(type(choice) is type(self.value) and choice == self.value for choice in choices):
             return self.value
         return self.fail(f"one of {list(choices)}")
@@ -241,14 +243,15 @@ class Node:
         Parameters
         ----------
         cls : type
-            whose annotations tell texts, truths, whole numbers and numbers apart. A field with a default may
-            be missing, as in files of earlier versions.
+            the dataclass or named tuple. The annotations of its fields determine how values are read: as
+            text, booleans, whole numbers or numbers. A field with a default may be missing, as in files of
+            earlier versions.
         signed : collection of str
-            the fields of numbers that may be negative.
+            the fields whose numbers may be negative.
         without : collection of str
-            the fields that the file does not have.
+            the fields that the file does not contain.
         **readers
-            functions that read the other fields.
+            functions that read the other fields from their nodes.
         """
         by_type = {str: Node.text, int: Node.count, float: lambda node: node.positive(zero=True)}
         by_type[bool] = lambda node: node.one_of([True, False])
@@ -266,7 +269,7 @@ class Node:
         return found
 
     def check_sizes(self) -> None:
-        """Raise unless all numbers in it, however deep, are finite and not so large that sums overflow."""
+        """Raise unless all numbers in the value are finite and small enough to be added without overflow."""
         parts = self.items() if isinstance(self.value, dict) else []
         nodes = self.list() if isinstance(self.value, list) else [node for _, node in parts]
         for node in nodes:
@@ -275,11 +278,11 @@ class Node:
             self.fail(f"a finite number of at most {_MOST_SIZE:g}")
 
     def check_version(self, name: str, version: int, oldest: int | None = None) -> None:
-        """Raise unless the file has this version, or one from the oldest that is still read."""
+        """Raise unless the file has this name as format and a version from `oldest` to `version`."""
         self["format"].one_of([name])
         found = self["version"].value
         if type(found) is not int or not (version if oldest is None else oldest) <= found <= version:
             advice = "; upgrade bylaw" if type(found) is int and found > version else ""
             raise BadValueError(
-                f"it has schema version {found!r}, and this bylaw reads version {version}{advice}"
+                f"its schema version must be {version} for this version of bylaw, got {found!r}{advice}"
             )

@@ -13,11 +13,11 @@ from scipy import sparse
 from bylaw._base._typing import Floats
 
 Matrix: TypeAlias = Floats | sparse.csr_array
-_SMALL = 2**12  # entries, of which a dense product is faster than the overhead of a sparse one
+_SMALL = 2**12  # largest number of entries for which a dense product is faster than a sparse one
 
 
 def compact(matrix: Matrix) -> Matrix:
-    """Return the same matrix, dense if it is small: a sparse product takes tens of microseconds."""
+    """Return the matrix as a dense array if it is small, because sparse products have a large overhead."""
     return as_dense(matrix) if math.prod(matrix.shape or ()) <= _SMALL else matrix
 
 
@@ -26,14 +26,14 @@ def as_dense(matrix: Matrix) -> Floats:
 
 
 def find_columns(matrix: Matrix) -> NDArray[np.integer]:
-    """Return the columns with any entry, in order."""
+    """Return the indices of the columns with nonzero entries, in order."""
     if isinstance(matrix, np.ndarray):
         return np.flatnonzero(matrix.any(axis=0))
     return np.unique(matrix.indices)
 
 
 def find_mirrors(matrix: sparse.csr_array) -> NDArray[np.int64]:
-    """Return for each row the first that equals it or its negative, (n_rows,)."""
+    """Return, for each row, the index of the first row that equals it or its negative, (n_rows,)."""
     first: dict[tuple[bytes, bytes], int] = {}
     mirrors = np.arange(len(matrix.indptr) - 1)
     for j in range(len(mirrors)):
@@ -44,21 +44,22 @@ def find_mirrors(matrix: sparse.csr_array) -> NDArray[np.int64]:
     return mirrors
 
 
-# exp(-40) is below the rounding error of a probability: such actions get probability zero.
+# Actions with smaller scores, relative to the largest, get probability zero, because exp(-40) is below the
+# rounding error of a probability.
 NEGLIGIBLE = -40.0
-_TILE = 2**18  # bytes of scores at a time: what one step writes, the next one finds in the cache
+_TILE = 2**18  # bytes of scores that are processed at a time, so that they stay in the cache
 
 
 def softmax(scores: Floats) -> Floats:
-    """Turn scores (n_actions, n_rows) into probabilities in place; return log-sum-exp, (n_rows,)."""
+    """Replace scores (n_actions, n_rows) by probabilities in place; return log-sum-exp, (n_rows,)."""
     peak, total = normalize(scores, scores)
     return np.log(total, out=total) + peak
 
 
 def normalize(scores: Floats, out: Floats) -> tuple[Floats, Floats]:
-    """Write probabilities to `out`, which may be the scores; these are overwritten.
+    """Write the softmax of scores (n_actions, n_rows) to `out`, which may be `scores`; these are overwritten.
 
-    Return the largest score and the sum of exp(score - largest), (n_rows,) each.
+    Return the largest score and the sum of exp(score - largest) on each row, (n_rows,) each.
     """
     peak = scores.max(axis=0)
     scores -= peak
@@ -69,7 +70,7 @@ def normalize(scores: Floats, out: Floats) -> tuple[Floats, Floats]:
 
 
 def sigmoid(scores: Floats) -> Floats:
-    """Turn scores (n_labels, n_rows) into probabilities in place; return the sum of softplus, (n_rows,)."""
+    """Replace scores (n_labels, n_rows) by probabilities in place; return the sums of softplus, (n_rows,)."""
     potential = np.zeros(scores.shape[1])
     for part in split_labels(scores):
         potential += np.maximum(part, 0.0).sum(axis=0)
@@ -78,20 +79,20 @@ def sigmoid(scores: Floats) -> Floats:
 
 
 def separate(scores: Floats, out: Floats) -> None:
-    """Write the sigmoid of scores to `out`, which may be the scores; these are overwritten."""
+    """Write the sigmoid of the scores to `out`, which may be `scores`; these are overwritten."""
     for part, target in zip(split_labels(scores), split_labels(out), strict=True):
         _sigmoid(part)
         target[...] = part
 
 
 def split_labels(scores: Floats) -> Iterator[Floats]:
-    """Yield a few labels at a time of scores (n_labels, n_rows), which fit in the cache."""
+    """Yield scores (n_labels, n_rows) a few labels at a time, so that they fit in the cache."""
     step = max(_TILE // (scores.itemsize * max(scores.shape[1], 1)), 1)
     return (scores[start : start + step] for start in range(0, len(scores), step))
 
 
 def _sigmoid(scores: Floats) -> Floats:
-    """Turn scores into probabilities in place; return 1 + exp(-|score|), (n_labels, n_rows)."""
+    """Replace scores (n_labels, n_rows) by probabilities in place; return 1 + exp(-|score|)."""
     included = scores > 0
     np.negative(np.abs(scores, out=scores), out=scores)
     _exp_or_zero(scores)
@@ -102,9 +103,9 @@ def _sigmoid(scores: Floats) -> Floats:
 
 
 def _exp_or_zero(scores: Floats) -> None:
-    """Take exp of scores <= 0 in place, zero where negligible.
+    """Replace scores <= 0 by their exponentials in place, or by zero if negligible.
 
-    At a large beta almost every row is decided, and only few entries need exp; both ways give the same bits.
+    With a large beta almost every decision is certain, so exp is computed only for the few other entries.
     """
     near = scores > NEGLIGIBLE
     undecided = near & (scores < 0)  # exp(0) is 1
@@ -121,8 +122,8 @@ def _exp_or_zero(scores: Floats) -> None:
 
 Hashes = NDArray[np.uint64]
 
-HEX_DIGITS = 13  # of a SHA-256 for each uniform number: exact as a float, and easy to say in SQL
-PER_DIGEST = 4  # such numbers in its 256 bits
+HEX_DIGITS = 13  # digits of a SHA-256 for each uniform number: exact as a float, and short in SQL
+PER_DIGEST = 4  # uniform numbers from the 256 bits of one SHA-256
 
 
 def hash_rows(columns: Floats | Sequence[Floats]) -> Hashes:
@@ -143,9 +144,8 @@ def hash_rows(columns: Floats | Sequence[Floats]) -> Hashes:
 def order_by_content(first: Sequence[Floats], others: Sequence[Floats]) -> NDArray[np.intp]:
     """Return a random order of the rows, (n_rows,), that depends only on their content.
 
-    Rows are sorted by a hash of their columns, and then shuffled with a seed that is made of the hashes:
-    equal rows would otherwise stand together. `others` count only among rows that are equal in the `first`
-    columns.
+    Rows are sorted by a hash of their columns `first`, and equal rows by their columns `others`. They are
+    then shuffled with a seed computed from the hashes, so that equal rows do not stay together.
     """
     hashes = hash_rows(first)
     ranked = np.lexsort((hash_rows(others), hashes))

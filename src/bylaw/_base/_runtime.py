@@ -18,7 +18,7 @@ from typing import Any
 from threadpoolctl import ThreadpoolController
 
 _lock = threading.Lock()
-_limits: list[Any] = []  # one entry for each caller inside; the first one can restore the number of threads
+_limits: list[Any] = []  # one entry per active caller; the first can restore the number of threads
 if hasattr(os, "register_at_fork"):  # a child process must not inherit a lock that is held
     os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
@@ -30,11 +30,10 @@ def _find_libraries() -> ThreadpoolController:
 
 @contextmanager
 def limit_blas_threads() -> Iterator[None]:
-    """Limit products of matrices to one thread.
+    """Limit matrix products to one thread.
 
-    Blocks of rows are small: with several threads, a product mostly waits for its threads, and very long on
-    a busy machine. The first caller to enter sets the limit, and the last one to leave restores the number
-    of threads.
+    Blocks of rows are small, so that several threads mostly wait for each other, very long on a busy machine.
+    The first caller to enter sets the limit, and the last one to leave restores the number of threads.
     """
     with _lock:
         _limits.append(None if _limits else _find_libraries().limit(limits=1, user_api="blas"))
@@ -43,14 +42,14 @@ def limit_blas_threads() -> Iterator[None]:
         yield
     finally:
         with _lock:
-            limit = _limits.pop()  # that of the first caller is at the bottom
+            limit = _limits.pop()  # the first entry, which restores, is the last to be removed
             if limit is not None:
                 limit.restore_original_limits()
                 _release_control()
 
 
 def _release_control() -> None:
-    """Let other threads of Python change the number of threads, which threadpoolctl 3.8 or later forbids."""
+    """Let other Python threads change the number of threads, which threadpoolctl 3.8 or later prevents."""
     for library in _find_libraries().lib_controllers:
         getattr(library, "clear_controlling_thread", lambda: None)()
 
@@ -60,7 +59,7 @@ _CHECK: ContextVar[Callable[[], None] | None] = ContextVar("check", default=None
 
 @contextmanager
 def interrupting(check: Callable[[], None]) -> Iterator[None]:
-    """Call `check` before every pass over rows within the context; it may raise.
+    """Call `check` before every pass over rows within the context; it may raise to stop the computation.
 
     Other threads are not affected.
 
@@ -77,7 +76,7 @@ def interrupting(check: Callable[[], None]) -> Iterator[None]:
 
 
 def checkpoint() -> None:
-    """Call the check of `interrupting`, if there is one: a computation may end here."""
+    """Call the check that `interrupting` has set, if any. It may raise to stop the computation."""
     check = _CHECK.get()
     if check is not None:
         check()
@@ -97,7 +96,7 @@ def find_stack_level() -> int:
 def show_versions() -> None:
     """Print the versions of Python, the platform, bylaw, its dependencies and its extras.
 
-    Reports of problems should contain them.
+    Include this output in bug reports.
 
     Examples
     --------
@@ -134,7 +133,7 @@ def show_versions() -> None:
 
 
 def find_version(package: str, otherwise: str = "not installed") -> str:
-    """Return the version of an installed package."""
+    """Return the version of an installed package, or `otherwise` if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:

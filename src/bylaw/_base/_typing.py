@@ -1,4 +1,4 @@
-"""Types that every room uses."""
+"""Type aliases used in all packages."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What every door checks or hides: scalars, text as it is shown, and cells that are too small to be shown.
+"""Checks of arguments, escapes of invisible text, and the choice of cells that are too small to be shown.
 
-A check returns the value as it is used, or raises an error that names it.
+A check returns the value as it is used, or raises an error that names the argument.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ import numpy as np
 from bylaw._base._typing import Mask, Value
 from bylaw.errors import BylawError, OptionError, RuleError
 
-CONFIDENCE = 0.95  # of bounds and certificates, unless stated
-MIN_CELL = 10  # rows: rates and counts of smaller groups are not shown, unless a caller asks for them
-# Controls (C0, delete, C1), separators of lines, marks and overrides of the direction of writing, letters
-# without width, tags, halves of characters. Joiners (U+200C, U+200D) stay: languages and emoji need them.
+CONFIDENCE = 0.95  # default confidence of bounds and certificates
+MIN_CELL = 10  # default least number of rows of a group whose rates and counts are shown
+# Invisible characters: controls (C0, delete, C1), line separators, marks and overrides of the direction of
+# writing, characters without width, tags, and lone surrogates. Joiners (U+200C, U+200D) are not included,
+# because languages and emoji need them.
 _HIDDEN = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e007f]"
@@ -27,7 +28,7 @@ _HIDDEN = re.compile(
 
 
 def _read_number(value: Any) -> float:
-    """Return a number as a float, infinite if it is too large for one, or nan for other things."""
+    """Return a real number as a float, infinite if it is too large, or nan for other values."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return math.nan
     try:
@@ -37,17 +38,17 @@ def _read_number(value: Any) -> float:
 
 
 def check_number(value: Any, what: str, error: type[BylawError] = OptionError) -> float:
-    """Return a finite float."""
+    """Return the value as a finite float, or raise an error."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise error(f"{what} must be a number, not {value!r}")
+        raise error(f"{what} must be a number, got {value!r}")
     number = _read_number(value) + 0.0  # -0.0 becomes 0.0
     if not math.isfinite(number):
-        raise error(f"{what} must be finite, not {number}")
+        raise error(f"{what} must be finite, got {number}")
     return number
 
 
 def check_nonnegative(value: Any, what: str, error: type[BylawError] = OptionError) -> float:
-    """Return a number that is zero or more."""
+    """Return the value as a float that is at least zero, or raise an error."""
     number = check_number(value, what, error)
     if number < 0:
         raise error(f"{what} must not be negative, got {value}")
@@ -55,52 +56,52 @@ def check_nonnegative(value: Any, what: str, error: type[BylawError] = OptionErr
 
 
 def check_margin(value: Any) -> float:
-    """Return a margin: standard errors to keep from a bound."""
+    """Return a margin, the number of standard errors to keep from a bound, or raise an error."""
     number = _read_number(value)
     if 0 <= number < math.inf:
         return number
-    raise OptionError(f"margin must be a number of standard errors, zero or more, not {value!r}")
+    raise OptionError(f"margin must be a number of standard errors, zero or more, got {value!r}")
 
 
 def check_positive(value: Any, what: str) -> float:
-    """Return a number that is more than zero."""
+    """Return the value as a finite float above zero, or raise an error."""
     number = _read_number(value)
     if 0 < number < math.inf:
         return number
-    raise OptionError(f"{what} must be a positive number, not {value!r}")
+    raise OptionError(f"{what} must be a positive number, got {value!r}")
 
 
 def check_fraction(value: Any, what: str, example: float = 0.95) -> float:
-    """Return a number strictly between zero and one."""
+    """Return the value as a float strictly between zero and one, or raise an error."""
     number = _read_number(value)
     if 0 < number < 1:
         return number
-    raise OptionError(f"{what} must be a number between 0 and 1, such as {example}, not {value!r}")
+    raise OptionError(f"{what} must be a number between 0 and 1, such as {example}, got {value!r}")
 
 
 def check_whole(value: Any, what: str) -> int:
-    """Return a whole number."""
+    """Return the value as an int, or raise an error."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise OptionError(f"{what} must be a whole number, not {value!r}")
+        raise OptionError(f"{what} must be a whole number, got {value!r}")
     return int(value)
 
 
 def check_min_cell(value: Any) -> int:
-    """Return the number of rows from which cells are shown; 0 and 1 show all."""
+    """Return the least number of rows of a shown cell, or raise an error; 0 and 1 show all cells."""
     if check_whole(value, "min_cell") < 0:
         raise OptionError(f"min_cell must be 0 or more, got {value}; 0 shows all cells")
     return int(value)
 
 
 def check_choice(value: Any, what: str, choices: Collection[Any]) -> Any:
-    """Return one of a few values, and of the type of one: 1 is not True."""
+    """Return the value if it equals a choice and has its type (1 is not True), or raise an error."""
     if any(type(choice) is type(value) and choice == value for choice in choices):
         return value
-    raise OptionError(f"{what} must be one of {list(choices)}, not {value!r}")
+    raise OptionError(f"{what} must be one of {list(choices)}, got {value!r}")
 
 
 def as_scalar(value: Any, what: str, error: type[BylawError] = RuleError) -> Value:
-    """Return a label or group value as a plain Python scalar, so that text and JSON can carry it."""
+    """Return a label or group value as a plain Python scalar, for text and JSON, or raise an error."""
     if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
         value = value.item()
     if isinstance(value, str):
@@ -113,36 +114,38 @@ def as_scalar(value: Any, what: str, error: type[BylawError] = RuleError) -> Val
 
 
 def as_name(name: Any, what: str, error: type[BylawError] = RuleError) -> str:
-    """Return the name of a column, as plain text that is not empty."""
+    """Return the name of a column as plain, non-empty text, or raise an error."""
     if not isinstance(name, str) or not name:
-        raise error(f"{what} must be text that is not empty, not {name!r}")
+        raise error(f"{what} must be text that is not empty, got {name!r}")
     return check_text(str.__str__(name), what, error)
 
 
 def check_text(text: str, what: str, error: type[BylawError] = OptionError) -> str:
-    """Return text that files and databases can hold: no lone surrogates, which are halves of characters."""
+    """Return text that files and databases can store, without lone surrogates, or raise an error."""
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise error(f"{what} {text!r} has half of a character (a lone surrogate); correct it") from None
+        raise error(f"{what} must be valid Unicode without lone surrogates, got {text!r}") from None
     return text
 
 
 def check_key(key: Any) -> str:
-    """Return the key of draws by id; an empty key would be a secret that was never set."""
+    """Return the secret key of random draws by id, or raise an error if it is empty or not text."""
     if not isinstance(key, str):
-        raise OptionError(f"key must be text, not of type {type(key).__name__}")  # a secret is not shown
+        raise OptionError(
+            f"key must be text, got a value of type {type(key).__name__}"
+        )  # a secret is not shown
     if not key:
-        raise OptionError("key is empty: was the secret never set?")
+        raise OptionError("key must not be empty; check that the secret is set")
     try:
         key.encode()
     except UnicodeEncodeError:  # without the text, which is a secret
-        raise OptionError("key has half of a character (a lone surrogate)") from None
+        raise OptionError("key must be valid Unicode without lone surrogates") from None
     return str.__str__(key)
 
 
 def make_visible(text: str, keep: str = "") -> str:
-    r"""Return the text with escapes such as \u202e in place of what is invisible, except for some characters.
+    """Return the text with escapes such as \u202e in place of invisible characters, except those in `keep`.
 
     >>> print(make_visible("yes\u202eon"))
     yes\u202eon
@@ -158,7 +161,7 @@ def make_visible(text: str, keep: str = "") -> str:
 
 
 def escape_json(text: str) -> str:
-    """Return the same value as JSON: within its texts, what is invisible is written as an escape."""
+    """Return equivalent JSON in which the invisible characters in strings are written as escapes."""
 
     def escape(found: re.Match[str]) -> str:
         units = found[0].encode("utf-16-be", "surrogatepass").hex()
@@ -168,11 +171,11 @@ def escape_json(text: str) -> str:
 
 
 def choose_shown(counts: Sequence[float], min_cell: int = MIN_CELL) -> Mask:
-    """Return which cells of one partition may be shown, (n_cells,), from how many rows each has.
+    """Return a mask of the cells that may be shown, (n_cells,), given the number of rows in each cell.
 
-    Cells with fewer than `min_cell` rows are hidden. The total less the cells that are shown is the sum of
-    those that are hidden: where that is one cell, or has fewer than `min_cell` rows, the smallest of the
-    others are hidden, too (secondary suppression). Cells without rows stay.
+    Cells with fewer than `min_cell` rows are hidden. The sum of the hidden cells can be computed as the total
+    less the cells that are shown. If only one cell is hidden, or the hidden cells have fewer than `min_cell`
+    rows in all, then the smallest other cells are hidden, too (secondary suppression). Empty cells are shown.
 
     Examples
     --------

@@ -98,4 +98,4 @@ def _program(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Declare the options of the program itself, without a command."""
+    """Declare the options that the program has without a command, such as --version."""

@@ -67,8 +67,8 @@ class DecisionFolder:
         """Open a folder for parts with these names, which an earlier run with these settings may have begun.
 
         The settings contain everything on which decisions and their columns depend besides the rows: the
-        policy, its
-        columns, the key, and the options in `_FLAGS`. The list contains only a hash of the key. With
+        policy, its columns, the key, and the options in `_FLAGS`. The list contains only a hash of the key.
+        With
         `overwrite`, the parts of another run are removed."""
         for name in names:
             if would_read(table, path / name):

@@ -40,8 +40,7 @@ class DecisionColumn:
     """A column of decisions in a table, for writing and reading.
 
     An action is written as it is or, if actions have several types (such as numbers and "reject"), as text. A
-    set
-    of labels is written as a list or, with `as_text` for CSV files, as text with semicolons between the
+    set of labels is written as a list or, with `as_text` for CSV files, as text with semicolons between the
     labels."""
 
     def __init__(self, policy: Policy, *, as_text: bool = False) -> None:
@@ -254,7 +253,9 @@ def write_decisions(
         pieces = stack.enter_context(read_ahead(_read_files(files, decider.names)))
         first = next(pieces, None)
         if first is None and not empty:
-            raise EvidenceError(f"{files[0].path}{' and others have' if files[1:] else ' has'} no rows")
+            raise EvidenceError(
+                f"{files[0].path}{' and the other files' if files[1:] else ''} must have rows, got none"
+            )
         given = files[0].read(decider.names).schema if first is None else first[1].schema
         append = stack.enter_context(open_writer(output, decider.make_schema(given)))
         write = stack.enter_context(write_behind(append))

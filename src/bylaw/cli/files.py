@@ -35,8 +35,8 @@ def open_tables(
     """Return the paths of the tables that a command reads, valid until the command ends.
 
     Standard input is copied to a file. The options --delimiter and --format of the command are checked, and
-    CSV
-    files are read with this delimiter. `output` is the table to write, `parts` is True if the command writes
+    CSV files are read with this delimiter. `output` is the table to write, `parts` is True if the command
+    writes
     a folder of tables, and `others` are further tables to read, by the names of their options."""
     from bylaw.rows import read_with_delimiter
 
@@ -84,7 +84,9 @@ def check_outputs(
     used = [_resolve(path) for path in given]
     for path in [path for path in (output, *others) if path not in (None, STREAM)]:
         if not path.parent.is_dir():
-            raise OptionError(f"cannot write {path}: the folder {path.parent} does not exist")
+            raise OptionError(
+                f"cannot write {path}: the folder {path.parent} does not exist; create it first"
+            )
         if _resolve(path) in used:
             raise OptionError(f"{path} is an input or another output of this command; choose another name")
         for table in given:

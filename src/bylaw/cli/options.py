@@ -73,16 +73,16 @@ def _declare(
         str | None, _column("Columns of P(class): a pattern such as p_*, or names with commas.")
     ] = None,
     positive: Annotated[
-        str | None, _column("The class, of two, whose probability the one column of --scores is.")
+        str | None, _column("The class whose probability is in the single column of --scores.")
     ] = None,
     classes: Annotated[str | None, _column("The classes, with commas, in the order of the columns.")] = None,
-    group: Annotated[list[str] | None, _column("A known group: its name, or NAME=COLUMN.")] = None,
+    group: Annotated[
+        list[str] | None, _column("A group that is known at decision time: NAME, or NAME=COLUMN.")
+    ] = None,
     group_probabilities: Annotated[
-        list[str] | None, _column("An unknown group: NAME=PATTERN, as in race=race_*.")
+        list[str] | None, _column("A group known only by probabilities: NAME=PATTERN, as in race=race_*.")
     ] = None,
-    true_group: Annotated[
-        list[str] | None, _column("Observed values of an unknown group: NAME=COLUMN.")
-    ] = None,
+    true_group: Annotated[list[str] | None, _column("Observed values of such a group: NAME=COLUMN.")] = None,
     reference: Annotated[
         list[str] | None, _column("An earlier model: NAME=COLUMN of its labels, or a pattern.")
     ] = None,
@@ -143,7 +143,8 @@ def _declare(
         float | None, typer.Option(help="The confidence of bounds and certificates.", show_default="0.95")
     ] = None,
     limit: Annotated[
-        list[str] | None, typer.Option(help="The least and the most value of custom('visit'): visit=0:10.")
+        list[str] | None,
+        typer.Option(help="The smallest and largest value of custom('visit'), as visit=0:10."),
     ] = None,
     largest_weight: Annotated[
         float | None,
@@ -211,7 +212,7 @@ _SHARED = _make_shared()
 
 
 def state_columns(given: Any) -> dict[str, Any]:
-    """Return the columns by role, as the shared options of a command name them."""
+    """Return {role: columns} as the options of a command name them, such as {"label": "y"}."""
     options: dict[str, Any] = vars(given)
     for name in ("scores", "positive", "classes", "label", "weight", "propensity_weights", "id_column"):
         if options.get(name) == "":
@@ -287,7 +288,7 @@ def parse_margin(text: str | None) -> dict[str, Any]:
 
 
 def make_reading(given: Any) -> Reading:
-    """Return how a command reads tables into memory, by its options on samples."""
+    """Return the way to read tables into memory that --sample and --seed specify."""
     from bylaw.cli.tables import Reading
 
     sample, seed = given.sample, given.seed

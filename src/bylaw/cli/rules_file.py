@@ -85,7 +85,7 @@ class RulesFile:
 
 
 def read_rules(path: Path | None, rule: Sequence[str] | None, minimize: str | None) -> RulesFile:
-    """Return the rules of a file with those of the command line added; raise if there are none."""
+    """Return the rules of a file and of the command line; raise without any rule."""
     if path is None and not rule:
         raise OptionError(
             "at least one rule must be given, got none; add --rules FILE or --rule 'rejected() <= 0.1'; see "

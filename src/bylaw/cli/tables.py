@@ -177,7 +177,7 @@ def read_outcomes(
 
 
 def parse_limits(texts: Sequence[str] | None, problem: Problem) -> dict[str, tuple[float, float]]:
-    """Return the smallest and largest values of custom costs, given as NAME=LEAST:MOST."""
+    """Return {name: (smallest, largest value)} of custom costs from texts NAME=LEAST:MOST."""
     limits: dict[str, tuple[float, float]] = {}
     for name, ends in parse_pairs(texts, "--limit").items():
         if name not in problem.arrays:
@@ -215,7 +215,7 @@ def find_fitting_columns(
 
 
 def merge_columns(file: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns by role from a file and from flags; flags take precedence, name by name."""
+    """Merge {role: columns} of a rules file and of flags; flags take precedence, name by name."""
     merged, scores = {**file, **flags}, flags.get("probabilities", "")
     if "positive" not in flags and ("*" in scores if isinstance(scores, str) else len(scores) > 1):
         merged.pop("positive", None)  # several columns are stated instead of that of one class
@@ -401,7 +401,7 @@ class PolicyTables:
         return replace(columns, groups=ordered)
 
     def _recall_columns(self, path: Path, names: Sequence[str]) -> dict[str, Any]:
-        """Return the columns by role that the policy has saved, or guesses by conventional names."""
+        """Return the {role: columns} saved in the policy or, without these, conventional names."""
         policy = self.policy
         if policy.card.columns:
             fitted = Columns.from_dict(policy.card.columns)

@@ -1,4 +1,4 @@
-"""Rows that live elsewhere: files larger than memory, clusters, databases. One file per engine."""
+"""Rows that are not in memory, in large files, clusters or databases, with one module per engine."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Dask DataFrames: tasks run where the partitions are, on the workers of a cluster or in threads."""
+"""Dask DataFrames, whose partitions are processed on the workers of a cluster or in threads."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from bylaw.engines._workers import Outcome, receive, run_on_worker
 from bylaw.errors import EvidenceError, OptionError
 from bylaw.rows import BATCH_ROWS, Columns
 
-_TOGETHER = 64  # partitions that a scheduler without a cluster gets at a time: their results are in memory
-_REMEDY = "Persist the frame first, or write it to Parquet and scan that"
+_TOGETHER = 64  # partitions to compute at a time without a cluster, since their results are in memory
+_REMEDY = "persist the frame first, or write it to Parquet and scan that"
 
 
 def open_source(source: Any, columns: Columns, table: str | None) -> Engine:
-    """Return the engine of a Dask DataFrame of pandas partitions."""
+    """Return the engine that reads a Dask DataFrame with pandas partitions."""
     if not isinstance(getattr(source, "_meta", None), pandas.DataFrame):
         raise OptionError(
-            f"of Dask, scan() takes a DataFrame whose partitions are of pandas, not {type(source).__name__}"
+            f"a Dask source must be a DataFrame with pandas partitions, got {type(source).__name__}"
         )
     return DaskFrame(source)
 
 
 @dataclass(frozen=True)
 class DaskFrame(Engine):
-    """The partitions of a frame.
+    """The partitions of a Dask DataFrame.
 
-    They are computed anew in each walk, unless the caller keeps them in the memory of workers (`persist`).
+    They are computed anew in each pass over the rows, unless the caller keeps them in memory (`persist`).
     """
 
     frame: Any
@@ -52,8 +52,8 @@ class DaskFrame(Engine):
         return self.frame.npartitions
 
     def run(self, task: Task, columns: Sequence[str]) -> Iterator[Any]:
-        """Run a task on the workers; Dask replaces a worker that dies, and reads its partitions again."""
-        # A node of its own in the graph, so that a task goes to each worker once, and as it is.
+        """Run a task on the workers; if a worker dies, Dask replaces it and reads its partitions again."""
+        # The task is a node of the graph, so that it is sent to each worker only once.
         shared = delayed(task, traverse=False, pure=False)
         run = delayed(_run, pure=False)
         parts = self.frame[list(columns)].to_delayed()
@@ -61,23 +61,23 @@ class DaskFrame(Engine):
         try:
             yield from receive(outcomes, self.counts, _REMEDY)
         finally:
-            outcomes.close()  # now, and not at garbage collection: the remaining tasks need not be computed
+            outcomes.close()  # now, not at garbage collection, so that the remaining tasks are not computed
 
     def map(self, rows: RowMap) -> Any:
-        """Return a Dask DataFrame with the same partitions and index."""
+        """Return a Dask DataFrame with the new columns, and the same partitions and index."""
         chosen = self.frame[rows.reads]
         meta = _map_part(chosen._meta, rows)
         return chosen.map_partitions(_map_part, rows, meta=meta, align_dataframes=False)
 
 
 def _compute(tasks: list[Any]) -> Generator[Outcome, None, None]:
-    """Compute tasks on the cluster that Dask would compute on, or else some at a time in this process."""
+    """Compute tasks on the default Dask cluster; without one, compute a few at a time in this process."""
     client = getattr(get_scheduler(), "__self__", None)
     if not hasattr(client, "compute"):
         for first in range(0, len(tasks), _TOGETHER):
             yield from compute(*tasks[first : first + _TOGETHER])
         return
-    # All at once, so that what partitions have in common is computed once; results wait on the workers.
+    # All at once, so that common parts of partitions are computed once; results stay on the workers.
     futures = deque(client.compute(tasks))  # type: ignore[union-attr]
     try:
         while futures:
@@ -96,7 +96,7 @@ def _read_batches(rows: pandas.DataFrame) -> Iterator[pyarrow.RecordBatch]:
     try:
         table = pyarrow.Table.from_pandas(rows, preserve_index=False)
     except pyarrow.ArrowException as problem:
-        raise EvidenceError(f"a column mixes types of values: {problem}") from None
+        raise EvidenceError(f"the values of a column must have one type: {problem}") from None
     yield from table.to_batches(max_chunksize=BATCH_ROWS)
 
 

@@ -1,7 +1,7 @@
-"""Tables of databases: rows stay inside, and only sums of them leave.
+"""Tables in databases: the rows stay there, and only sums over them are returned.
 
-The first pass asks in SQL whether the rows can be used, which values groups have, and how often events occur.
-"""
+A first pass checks in SQL that the rows are valid, and finds the values of groups and the frequencies of
+events."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ from bylaw.rows import (
 )
 from bylaw.scoring import Cell, Features, SqlPrinter, Vector, apply, case, constant, get_column, join, read
 
-MOST_CELLS = 1000  # combinations of groups: sums of each leave the database
-_MOST_SUMMED_CELLS = 200  # combinations of groups that are summed one by one; further groups are columns
-_FILL_IN = "fill in what is missing; if these are logits, apply softmax first"
+MOST_CELLS = 1000  # the largest number of combinations of groups, each with its own sums
+_MOST_SUMMED_CELLS = 200  # combinations of groups with their own sums; other groups become columns
+_FILL_IN = "fill in missing values; if these are logits, apply softmax first"
 
 
 @dataclass(frozen=True)
 class DatabaseScan(Scan):
-    """Rows in a table of a database, which returns only sums of them. Made by `scan`."""
+    """Rows in a table of a database, which returns only sums over them. Made by `scan`."""
 
     engine: Database
 
@@ -54,25 +54,27 @@ class DatabaseScan(Scan):
 
     @contextmanager
     def count_pass(self, n_rows: int | None = None) -> Iterator[None]:
-        """Count the statement in this context as a pass over all rows."""
+        """Return a context; the statement in it is counted as a pass over all rows."""
         self.starts.append(time.monotonic())
         yield
         self.report(n_rows or 0, n_rows)
 
     def survey(self, problem: Problem) -> SurveyedTable:  # type: ignore[override]
-        """Return the rows with what a problem needs to know of them, by one pass over them."""
+        """Check all rows in one pass, and return them with the frequencies that a problem needs."""
         columns = self.columns.restrict(problem.attributes, problem.references, problem.arrays)
         if columns.label or columns.true_groups:
             raise OptionError(
-                f"rules as observed need the rows themselves: leave out label and true_groups, or {PULL}"
+                f"rules on observed columns cannot be computed in a database; leave out label and "
+                f"true_groups, or {PULL}"
             )
         if columns.normalize:
             raise OptionError(
-                f"normalize=True needs the rows themselves: divide the probabilities in the table, or {PULL}"
+                f"normalize=True cannot be applied in a database; normalize the probabilities in the table, "
+                f"or {PULL}"
             )
         if problem.functions:
             raise OptionError(
-                f"custom({problem.functions[0]!r}) is a Python function, which no database can run: compute "
+                f"custom({problem.functions[0]!r}) is a Python function, which databases cannot run; compute "
                 f"it beforehand and pass its columns as costs, or {PULL}"
             )
         begun = self.passes
@@ -83,22 +85,22 @@ class DatabaseScan(Scan):
 
 @dataclass(frozen=True)
 class SurveyedTable:
-    """Rows in a database, with what it takes to compile a problem."""
+    """Rows in a database, with the values of groups and the frequencies that compiling a problem needs."""
 
     scan: DatabaseScan
     columns: Columns
-    n_rows: int  # that have a weight
-    evidence: Evidence  # without rows, with the frequencies of the table
+    n_rows: int  # with positive weight
+    evidence: Evidence  # without rows, but with the frequencies in the table
     begun: int  # passes over all rows before this problem
     observed: None = None
 
     def describe(self) -> str:
-        """Return where the rows are, for the policy's card."""
+        """Return a description of the source of the rows, for the policy's card."""
         engine = self.scan.engine
         return f"{engine} in {engine.dialect.title}, by sums: its rows have no fingerprint"
 
     def make_dual(self, form: LinearForm) -> Dual:
-        """Return the dual of all rows, none of which is in memory."""
+        """Return the dual problem over all rows, which stay in the database."""
         evidence, n_rows, engine = self.evidence, self.n_rows, self.scan.engine
         assert evidence.margins is not None
         cells = Cells.find(form.feature_map, evidence, min(n_rows, _MOST_SUMMED_CELLS * CELL_ROWS))
@@ -111,7 +113,7 @@ class SurveyedTable:
 
 
 def survey_table(database: Database, columns: Columns, problem: Problem) -> tuple[int, Evidence]:
-    """Return the number of rows that have a weight, and evidence without rows that has their frequencies."""
+    """Return the number of rows with positive weight, and evidence without rows but with frequencies."""
     described = describe_columns(columns, {})
     space = problem.action_space(described.classes, described.options)
     known = list(described.known_groups)
@@ -141,7 +143,7 @@ def survey_table(database: Database, columns: Columns, problem: Problem) -> tupl
         weight * sizes,
     ]
 
-    # Ask for the sum of every entry in each combination of known groups; equal sums are asked for once.
+    # Query the sum of every entry in each combination of known groups; query equal sums only once.
     cells = [features.given[Cell("groups", name)] for name in known]
     printer = SqlPrinter(database.dialect, features)
     texts, source = printer.nest([*cells, *asked], database.relation)
@@ -152,14 +154,14 @@ def survey_table(database: Database, columns: Columns, problem: Problem) -> tupl
         f"SELECT {', '.join([*texts[: len(known)], *places])} FROM {source} {grouping} LIMIT {MOST_CELLS + 1}"
     )
     if not rows:
-        raise EvidenceError(f"{database} has no rows")
+        raise EvidenceError(f"{database} must have at least one row, got none")
     check_cells(known, len(rows), MOST_CELLS)
     table = np.array([[float(value or 0) for value in row[len(known) :]] for row in rows])
     ends = np.cumsum([part.width for part in asked])[:-1]
     found = np.split(table[:, [places[text] for text in sums]], ends, axis=1)
     totals = [part.sum(axis=0) for part in found]
 
-    # Raise if some rows cannot be used.
+    # Raise an error if some rows are invalid.
     for (_, complaint), count in zip(checks, totals[2].astype(int).tolist(), strict=True):
         if count:
             rows_of = f"{count:,} {'row' if count == 1 else 'rows'}"
@@ -168,15 +170,15 @@ def survey_table(database: Database, columns: Columns, problem: Problem) -> tupl
         if mean > MARGIN_TOLERANCE:
             raise EvidenceError(complaint.replace("{:.2f}", f"{mean:.2f}"))
 
-    # Make margins of the sums.
+    # Convert the sums to margins.
     by_cell = {}
     for row, *moments in zip(rows, found[4], found[5], strict=True):
         values = zip(known, row, strict=False)
         cell = (as_scalar(value, f"a value of groups[{name!r}]", EvidenceError) for name, value in values)
         by_cell[tuple(cell)] = np.array(moments)
-    mass = float(totals[4][0])  # of the event that always holds
+    mass = float(totals[4][0])  # of the event that always occurs
     if not mass > 0:
-        raise EvidenceError("all weights are zero; there is nothing to learn from")
+        raise EvidenceError("at least one of the weights must be positive, got only zeros")
     means = {source: size / mass for source, size in zip(sources, totals[6].tolist(), strict=True)}
     margins = Margins(tuple(known), keys, by_cell, means)
     values = {name: margins.list_values(name) for name in known}
@@ -184,7 +186,7 @@ def survey_table(database: Database, columns: Columns, problem: Problem) -> tupl
 
 
 def _list_checks(features: Features, described: Evidence, weight: Vector) -> Iterator[tuple[Vector, str]]:
-    """Yield numbers that are one on rows that cannot be used and zero on others, and what is wrong."""
+    """Yield vectors that are one on invalid rows and zero on others, each with an error message."""
     columns = features.columns
     for kind, cells, condition in features.check_row():
         names = [repr(get_column(columns, *cell)) for cell in cells]
@@ -204,13 +206,13 @@ def _list_checks(features: Features, described: Evidence, weight: Vector) -> Ite
                 complaint = f"no value in {names[i]}; fill it in or leave these rows out"
             else:
                 classes = [*described.classes, *described.options]
-                complaint = f"no class in {names[i]}; the classes are {classes}"
+                complaint = f"an unknown class in {names[i]}; it must be one of {classes}"
             yield case((condition.take([i]), 0.0), otherwise=1.0), complaint
     if columns.weights is not None:
         admitted = apply("between", weight, LEAST_WEIGHT, 1 / LEAST_WEIGHT)
         yield (
             case((apply("=", weight, 0.0), 0.0), (admitted, 0.0), otherwise=1.0),
-            f"no weight in {columns.weights!r}: weights are finite, and zero or from "
+            f"an invalid weight in {columns.weights!r}; weights must be finite, and zero or from "
             f"{LEAST_WEIGHT:g} to {1 / LEAST_WEIGHT:g}",
         )
 
@@ -218,8 +220,10 @@ def _list_checks(features: Features, described: Evidence, weight: Vector) -> Ite
 def _list_distances(
     columns: Columns, described: Evidence, places: Mapping[Key, int], chances: Vector
 ) -> Iterator[tuple[Vector, str]]:
-    """Yield distances of joint probabilities to the probabilities beside them, and what is wrong if they are
-    large."""
+    """Yield distances between joint probabilities and the separate ones, each with an error message.
+
+    The error is raised if the mean distance is large.
+    """
     for name in columns.joint:
         values, classes = described.groups[name].values, described.classes
         sides = {
@@ -233,14 +237,14 @@ def _list_distances(
                 gaps.append(apply("abs", chances.take(parts).sum() - chances.take([alone])))
             yield (
                 join(gaps).sum() * 0.5,
-                f"joint[{name!r}] does not add up to the {other} given beside it (mean distance "
-                f"{{:.2f}}, tolerance {MARGIN_TOLERANCE:g}); are its values {list(values)} and classes "
-                f"{list(classes)} in the same order?",
+                f"joint[{name!r}] must add up to the {other} given with it, got a mean distance of {{:.2f}} "
+                f"(tolerance {MARGIN_TOLERANCE:g}); check that its values {list(values)} and classes "
+                f"{list(classes)} are in the same order",
             )
 
 
 def describe_columns(columns: Columns, values: Mapping[str, tuple[Any, ...]], **more: Any) -> Evidence:
-    """Return evidence without rows that has these columns, with these values of known groups."""
+    """Return evidence with zero rows that has these columns; `values` are those of known groups."""
     groups: dict[Any, Group] = {}
     for name, roles in columns.groups.items():
         if isinstance(roles, str):

@@ -1,4 +1,4 @@
-"""Tables, views and files that DuckDB reads, by the connection or the relation of the caller."""
+"""Tables, views and files in DuckDB, read by a connection or a relation of the caller."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from bylaw.errors import EvidenceError, OptionError
 from bylaw.rows import BATCH_ROWS, Columns
 from bylaw.scoring import DIALECTS
 
-_VIEW = "bylaw_relation"  # the name of a relation in statements
-_TRANSACTION = "SELECT txid_current()"  # its number
+_VIEW = "bylaw_relation"  # the name of the relation in statements
+_TRANSACTION = "SELECT txid_current()"  # the number of the transaction
 
 
 def open_source(source: Any, columns: Columns, table: str | None) -> DuckTable:
-    """Return the engine of a relation; or of a connection and a table, a view, or a call such as
-    read_parquet('...')."""
+    """Return the engine that reads a DuckDB relation, or a table by a connection.
+
+    The table may be a view, or a call such as read_parquet('...').
+    """
     if isinstance(source, duckdb.DuckDBPyRelation):
         if table is not None:
-            raise OptionError("table= names a table of a connection; a DuckDB relation needs none")
+            raise OptionError("table= must be left out for a DuckDB relation")
         return DuckTable(None, "the relation", _VIEW, columns, rows=source)
     text = table if table is not None and "(" in table else DuckTable.write_table(table)
     try:
@@ -34,9 +36,9 @@ def open_source(source: Any, columns: Columns, table: str | None) -> DuckTable:
 
 @dataclass(frozen=True)
 class DuckTable(Database):
-    """A table that a connection reads; or a relation, which statements see as a temporary view."""
+    """A table that a connection reads, or a relation, which statements use as a temporary view."""
 
-    rows: Any = field(kw_only=True)  # a relation
+    rows: Any = field(kw_only=True)  # a DuckDB relation
 
     dialect = DIALECTS["duckdb"]
 
@@ -51,16 +53,16 @@ class DuckTable(Database):
             return self.rows.query(_VIEW, statement).fetchall()
         except (duckdb.ConversionException, duckdb.BinderException) as problem:
             raise EvidenceError(
-                f"{self} has a column of another type than its role needs: {problem}"
+                f"the columns of {self} must have the types that their roles require: {problem}"
             ) from None
 
     def run_inside(self, statement: str) -> None:
-        with suppress(duckdb.TransactionException):  # it has failed, and its temporary tables go with it
+        with suppress(duckdb.TransactionException):  # it has failed, and has dropped its temporary tables
             self.ask(statement)
 
     def begin(self) -> bool:
-        # Outside of a transaction, each statement is a transaction and has its own number. Within one of the
-        # caller, statements see the same rows of tables, and to begin another would end the caller's.
+        # Outside of a transaction, each statement is a transaction with its own number. Within one of the
+        # caller, statements see the same rows of tables, and beginning another would end the caller's.
         if self.connection is None or self.ask(_TRANSACTION) == self.ask(_TRANSACTION):
             return False
         self.ask("BEGIN TRANSACTION")
@@ -74,13 +76,13 @@ class DuckTable(Database):
                 self.ask("ROLLBACK")
 
     def sum_up(self) -> Any:
-        # Also within a transaction: views may read files.
+        # Needed even within a transaction, since views may read files.
         return self.ask(
             f"SELECT COUNT(*), SUM(hash({self.list_columns(self.columns.names)})) FROM {self.relation}"
         )
 
     def check(self) -> None:
-        """Compare the rows that are pulled with those of the first walk."""
+        """Raise an `EvidenceError` if the checksum of the rows has changed since the first pass."""
         if self.states:
             self.check_same(self.states[0])
         else:

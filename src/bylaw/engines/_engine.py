@@ -1,8 +1,7 @@
-"""Engines: partitions of rows, and a way to run a task on each of them where its rows are.
+"""The interface of engines, which run a task on each partition of the rows where these are stored.
 
-An engine needs `names`, `n_partitions` and `run`; the rest has defaults. Tasks are plain objects that can be
-pickled, with cloudpickle if a rule has a Python function; so are their results.
-"""
+An engine needs `names`, `n_partitions` and `run`; other methods have defaults. Tasks and their results must
+be picklable, by cloudpickle if a rule has a Python function."""
 
 from __future__ import annotations
 
@@ -17,26 +16,26 @@ from bylaw.errors import EvidenceError, InfeasibleRulesError, OptionError
 from bylaw.rows import Columns
 from bylaw.scoring import Dialect
 
-ROUNDING = 1e-9  # relative, of sums over rows, which may come in another order
+ROUNDING = 1e-9  # relative error of sums over rows in another order
 PULL = "pass pull=True to scan, so that the rows are streamed to this process in batches"
 # A task gets the number of a partition and its rows as Arrow record batches, and returns any result.
 Task = Callable[[int, Iterator[Any]], Any]
-Meanings = Mapping[str, Mapping[Any, Value]]  # by column: the value that each text stands for
+Meanings = Mapping[str, Mapping[Any, Value]]  # by column, the value that each text stands for
 
 
 class Progress(NamedTuple):
-    """The progress of a walk over the rows.
+    """The progress of a pass over the rows.
 
     Attributes
     ----------
     number : int
-        of the walk, from one on.
+        the number of the pass, from one.
     rows : int
-        that it has read.
+        the number of rows read so far.
     n_rows : int or None
-        of all partitions, if known.
+        the number of all rows, if it is known.
     seconds : float
-        since it began.
+        the time since the pass began.
     """
 
     number: int
@@ -46,28 +45,28 @@ class Progress(NamedTuple):
 
 
 class RowMap(Protocol):
-    """New columns that depend on one row at a time, such as decisions."""
+    """A function that computes new columns from each row, such as decisions."""
 
     @property
     def reads(self) -> list[str]:
-        """The columns that it needs."""
+        """The names of the columns that it needs."""
         ...
 
     def make_schema(self, given: Any) -> Any:
-        """Return the Arrow schema of the answers, from that of the columns that are read."""
+        """Return the Arrow schema of the new columns, from the schema `given` of the columns read."""
         ...
 
     def write_sql(self, dialect: Any, table: str) -> str:
-        """Write the same as one SELECT statement."""
+        """Return a SELECT statement that computes the new columns of a table."""
         ...
 
     def __call__(self, batch: Any, /) -> Any:
-        """Return the answers for an Arrow record batch."""
+        """Return the new columns of an Arrow record batch."""
         ...
 
 
 class Engine(ABC):
-    """Rows in partitions."""
+    """A source of rows in partitions, which runs tasks on them."""
 
     @property
     @abstractmethod
@@ -80,47 +79,61 @@ class Engine(ABC):
 
     @abstractmethod
     def run(self, task: Task, columns: Sequence[str]) -> Iterator[Any]:
-        """Yield the results of `task(i, batches)` in the order of the partitions i, each with its own rows of
-        these columns."""
+        """Yield the results of `task(i, batches)` in the order of the partitions i.
+
+        `batches` are the rows of partition i, with the given columns.
+        """
 
     @property
     def n_rows(self) -> int | None:
-        """The number of rows, if it is known before they are read."""
+        """The number of rows, or None if it is not known before they are read."""
         return None
 
     def check(self) -> None:
-        """Raise an `EvidenceError` if the rows are not those of earlier walks."""
+        """Raise an `EvidenceError` if the rows were changed since the last pass."""
         return
 
     def settle(
         self, texts: Mapping[str, Sequence[Any]], sample: Any, known: Mapping[str, Sequence[Value]]
     ) -> tuple[Engine, Meanings, Any]:
-        """Decide which values texts stand for, if rows have no types, as in CSV files.
+        """Determine the values that texts stand for, if the rows have no types, as in CSV files.
 
-        `texts` are all texts of some columns, `sample` is an Arrow table with these columns, and `known` has
-        the values of some of them. Return an engine that reads values, the value of each text by column, and
-        the sample with values.
+        Parameters
+        ----------
+        texts : dict
+            by column, all its distinct texts.
+        sample : pyarrow.Table
+            rows with these columns.
+        known : dict
+            by column, its values, if they are known.
+
+        Returns
+        -------
+        tuple
+            an engine that reads values, the value of each text by column, and the sample with values.
         """
         return self, {}, sample
 
     def map(self, rows: RowMap) -> Any:
-        """Return the answers of `rows` on all rows, lazily, as a frame of the same kind."""
+        """Return a lazy frame of the same library with the new columns that a `RowMap` computes."""
         raise OptionError(
-            "rows like these have no frame to give back: decide them batch by batch, "
-            "policy.decide(columns.evidence(batch), ids=...), or files part by part, "
+            "rows from this source cannot be returned as a lazy frame; decide them batch by batch, "
+            "policy.decide(columns.evidence(batch), ids=...), or file by file, "
             "`bylaw decide policy.json FOLDER -o FOLDER`"
         )
 
 
 @dataclass(frozen=True)
 class Database(Engine):
-    """A table of a database, which sums up its rows and streams them if asked to."""
+    """A table of a database, which can sum its rows or stream them."""
 
     connection: Any
     title: str
     relation: str  # the name of the table in statements, after FROM
-    columns: Columns  # whose values are compared in each walk
-    states: list[Any] = field(default_factory=list, repr=False, compare=False)  # of the first walk
+    columns: Columns  # whose checksums are compared in each pass
+    states: list[Any] = field(
+        default_factory=list, repr=False, compare=False
+    )  # the checksum or snapshot of the first pass
 
     dialect: ClassVar[Dialect]
     n_partitions = 1  # type: ignore[assignment]
@@ -130,26 +143,26 @@ class Database(Engine):
 
     @abstractmethod
     def ask(self, statement: str) -> list[tuple[Any, ...]]:
-        """Return all rows of the answer to a statement."""
+        """Return all rows of the result of a statement."""
 
     @abstractmethod
     def run_inside(self, statement: str) -> None:
-        """Make or drop a temporary table."""
+        """Run a statement that creates or drops a temporary table."""
 
     @abstractmethod
     def thin(self, select: str, share: float) -> str:
-        """Write a SELECT of a random share of the rows of another SELECT."""
+        """Return a SELECT of a random share of the rows of another SELECT."""
 
     @abstractmethod
     def begin(self) -> bool:
-        """Start a transaction in which all statements see the same rows.
+        """Start a transaction in which all statements see the same rows, and return True.
 
-        Return False, and do nothing, within a transaction of the caller.
+        If the caller has started a transaction, do nothing and return False.
         """
 
     @abstractmethod
     def end(self) -> None:
-        """Finish the transaction that was started."""
+        """Finish the transaction that `begin` started."""
 
     @abstractmethod
     def sum_up(self) -> Any:
@@ -157,13 +170,13 @@ class Database(Engine):
 
     @contextmanager
     def hold_rows(self) -> Iterator[None]:
-        """Make all statements see the same rows; raise an `EvidenceError` in the end if they did not."""
+        """Return a context in which all statements see the same rows; raise an error if they changed."""
         begun = self.begin()
         try:
             before = self.sum_up()
             try:
                 yield
-            except InfeasibleRulesError:  # sums of different rows contradict each other, too
+            except InfeasibleRulesError:  # changed rows may also have inconsistent sums
                 self.check_same(before)
                 raise
             self.check_same(before)
@@ -172,19 +185,19 @@ class Database(Engine):
                 self.end()
 
     def check_same(self, before: Any) -> None:
-        """Raise an `EvidenceError` unless the checksum of the rows is still the same."""
+        """Raise an `EvidenceError` if the checksum of the rows differs from `before`."""
         if before != self.sum_up():
             raise EvidenceError(
-                f"{self} was changed while its rows were read; nothing was fitted. Scan it again"
+                f"{self} was changed while its rows were read, so nothing was fitted; scan it again"
             )
 
     def list_columns(self, names: Sequence[str]) -> str:
-        """Write quoted names of columns, with commas between them."""
+        """Return quoted names of columns, separated by commas."""
         return ", ".join(map(self.dialect.quote_name, names))
 
     @classmethod
     def write_table(cls, table: str | None) -> str:
-        """Write the quoted name of a table; dots separate the parts of a qualified one."""
+        """Return the quoted name of a table; dots separate the parts of a qualified name."""
         if table is None:
-            raise OptionError("scan(connection, columns, table=...) needs the name of the table")
+            raise OptionError("table= must be given for a database: scan(connection, columns, table=...)")
         return ".".join(map(cls.dialect.quote_name, table.split(".")))

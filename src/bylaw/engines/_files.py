@@ -1,9 +1,8 @@
-"""Files larger than memory: Parquet, Arrow and CSV, one or many, by pyarrow.
+"""Files larger than memory, Parquet, Arrow and CSV, read with pyarrow.
 
-Parquet files are cut into partitions of whole row groups, any other file is one. Large files are read in
-several processes, by joblib, which need no guard in scripts as they start without the main module. Other
-files are read in this process.
-"""
+Parquet files are divided into partitions of whole row groups; any other file is one partition. Large files
+are read in several processes by joblib, which need no `if __name__ == "__main__"` in scripts. Other files are
+read in this process."""
 
 from __future__ import annotations
 
@@ -34,15 +33,17 @@ from bylaw.rows import (
 )
 
 _PARTITION_ROWS = 2**20
-_LARGE = 2**28  # bytes: it takes longer to read their rows than to start processes
+_LARGE = 2**28  # bytes, for which reading takes longer than starting processes
 
 
 def open_source(source: Any, columns: Columns, table: str | None) -> Engine:
-    """Return the engine of a path, a folder, a pattern, or a pyarrow dataset."""
+    """Return the engine that reads a path, a folder, a pattern with stars, or a pyarrow dataset."""
     if isinstance(source, pyarrow.dataset.Dataset):
         paths = [Path(path) for path in getattr(source, "files", ())]
         if not paths:
-            raise EvidenceError("the pyarrow dataset has no files; rows in memory are passed as Evidence")
+            raise EvidenceError(
+                "the pyarrow dataset must have files, got none; pass rows in memory as Evidence"
+            )
         return TableFiles.find(paths, columns, str(paths[0].parent))
     return TableFiles.find(find_files(str(source)), columns, str(source))
 
@@ -57,10 +58,12 @@ class TableFiles(Engine):
 
     @classmethod
     def find(cls, paths: Sequence[Path], columns: Columns, title: str) -> TableFiles:
-        """Return the engine of files that are read by the roles of their columns."""
+        """Return the engine of files whose columns are read by their roles."""
         ids = [] if columns.id is None else [columns.id]
         values = columns.list_values()
-        if detect_format(paths[0]) == "csv":  # all texts of a group together show what they are: see settle
+        if (
+            detect_format(paths[0]) == "csv"
+        ):  # `settle` converts the texts of groups when all of them are known
             groups = (*columns.groups.values(), *columns.true_groups.values())
             ids += [one for one in groups if isinstance(one, str)]
             values = {name: known for name, known in values.items() if name not in ids}
@@ -72,7 +75,7 @@ class TableFiles(Engine):
 
     @classmethod
     def of(cls, files: Sequence[TableFile], title: str) -> TableFiles:
-        """Return the engine of single files in their present state."""
+        """Return the engine of single files, which must not change afterwards."""
         return cls(title, tuple(files), tuple(look_at(file.path) for file in files))
 
     def __str__(self) -> str:
@@ -93,14 +96,14 @@ class TableFiles(Engine):
 
     @cached_property
     def partitions(self) -> list[tuple[TableFile, int | None]]:
-        """Parts of about a million rows, with their number of rows if it is known."""
+        """The partitions, of about a million rows each, with their numbers of rows or None."""
         return [partition for file in self.files for partition in _cut(file)]
 
     def check(self) -> None:
         for file, state in zip(self.files, self.states, strict=True):
             if look_at(file.path) != state:
                 raise EvidenceError(
-                    f"{file.path} was changed while its rows were read; nothing was fitted. Start again"
+                    f"{file.path} was changed while its rows were read, so nothing was fitted; start again"
                 )
 
     def settle(
@@ -122,12 +125,12 @@ class TableFiles(Engine):
 
     @property
     def is_large(self) -> bool:
-        """Whether it pays to read the files in several processes."""
+        """Whether the files are so large that several processes read them faster."""
         large = sum(state.size for state in self.states) >= _LARGE
         return large and min(self.n_partitions, count_processes()) > 1
 
     def run(self, task: Task, columns: Sequence[str]) -> Iterator[Any]:
-        """Run a task on one partition after the other, in several processes if that pays."""
+        """Run a task on one partition after the other, or in several processes if the files are large."""
         done = 0
         if self.is_large:
             import joblib
@@ -139,13 +142,15 @@ class TableFiles(Engine):
                 for result in parallel(jobs):
                     yield result
                     done += 1
-            except BrokenProcessPool:  # a process was killed, such as for want of memory: this one has more
+            except (
+                BrokenProcessPool
+            ):  # a process was killed, for example without enough memory: continue in this one
                 pass
         for i in range(done, self.n_partitions):
             yield self._run_on(task, columns, i)
 
     def _run_apart(self, task: Task, columns: Sequence[str], i: int) -> Any:
-        """Run a task on one partition, in a process that has one core."""
+        """Run a task on one partition, in a process that uses one core."""
         pyarrow.set_cpu_count(1)
         return self._run_on(task, columns, i)
 
@@ -162,16 +167,16 @@ class TableFiles(Engine):
 
 
 def count_processes() -> int:
-    """Return how many processes can work at once."""
+    """Return how many processes can run in parallel."""
     try:
-        import joblib  # comes with the command line and with scikit-learn
+        import joblib  # installed with the command line and with scikit-learn
     except ModuleNotFoundError:
         return 1
     return int(joblib.cpu_count())
 
 
 def _cut(file: TableFile) -> Iterator[tuple[TableFile, int | None]]:
-    """Yield parts of about a million rows, with their number of rows if it is known."""
+    """Yield partitions of a file, of about a million rows each, with their numbers of rows or None."""
     if detect_format(file.path) != "parquet":
         yield file, None
         return

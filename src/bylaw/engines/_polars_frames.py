@@ -1,4 +1,4 @@
-"""Polars LazyFrames: the query runs in Polars' streaming engine, and its rows are read in batches."""
+"""Polars LazyFrames, whose query runs in Polars' streaming engine and returns rows in batches."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from bylaw.rows import Columns
 
 _BATCH_ROWS = 2**17
 _PARTITION_BATCHES = 8
-_REMEDY = "Write the rows to Parquet and scan that"
+_REMEDY = "write the rows to Parquet and scan that"
 
 
 def open_source(source: Any, columns: Columns, table: str | None) -> Engine:
-    """Return the engine of a LazyFrame."""
+    """Return the engine that reads a Polars LazyFrame."""
     if not isinstance(source, polars.LazyFrame):
         raise OptionError(
-            f"of Polars, scan() takes a LazyFrame, not {type(source).__name__}; rows in memory are passed as "
+            f"a Polars source must be a LazyFrame, got {type(source).__name__}; pass rows in memory as "
             "Evidence: columns.evidence(frame)"
         )
     return PolarsFrame(source)
@@ -34,9 +34,9 @@ def open_source(source: Any, columns: Columns, table: str | None) -> Engine:
 
 @dataclass(frozen=True)
 class PolarsFrame(Engine):
-    """The rows of a query in their order, about a million per partition.
+    """The rows of a Polars query in their order, with about a million per partition.
 
-    The query runs anew in each walk, and once more to count its rows.
+    The query runs anew in each pass, and once more to count its rows.
     """
 
     frame: polars.LazyFrame
@@ -63,22 +63,22 @@ class PolarsFrame(Engine):
             yield from receive(self._run(task, columns), self.counts, _REMEDY)
         except polars.exceptions.PolarsError as problem:
             raise EvidenceError(
-                f"the query failed: {problem}. Run it by itself; if its files changed while they were read, "
-                f"start again. {_REMEDY}"
+                f"the query failed: {problem}. Run it alone; if its files changed while they were read, "
+                f"start again, or {_REMEDY}"
             ) from None
 
     def _run(self, task: Task, columns: Sequence[str]) -> Iterator[Outcome]:
-        # In order and in batches of one size, so that sums are the same to the last bit.
+        # In order and in batches of one size, so that sums are reproduced exactly.
         frames = self._select(columns).collect_batches(
             chunk_size=_BATCH_ROWS, maintain_order=True, lazy=True, engine="streaming"
         )
         for i in range(self.n_partitions):
             yield run_on_worker(task, i, _as_batches(islice(frames, _PARTITION_BATCHES)))
         if next(frames, None) is not None:
-            raise EvidenceError(f"the query had {self.n_rows:,} rows at first, and now has more. {_REMEDY}")
+            raise EvidenceError(f"the query had {self.n_rows:,} rows at first and now has more; {_REMEDY}")
 
     def map(self, rows: RowMap) -> polars.LazyFrame:
-        """Return a LazyFrame, which streams if it is collected or written by the streaming engine."""
+        """Return a LazyFrame with the new columns, which can be collected by the streaming engine."""
 
         def answer(frame: polars.DataFrame) -> polars.DataFrame:
             schema = rows.make_schema(frame.clear().to_arrow().schema)

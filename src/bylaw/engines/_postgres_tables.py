@@ -1,4 +1,4 @@
-"""Tables and views of PostgreSQL, by the psycopg connection of the caller."""
+"""Tables and views in PostgreSQL, read by a psycopg connection of the caller."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bylaw.errors import EvidenceError, OptionError
 from bylaw.rows import BATCH_ROWS, Columns
 from bylaw.scoring import DIALECTS
 
-_NO_JIT = "SET LOCAL jit = off"  # to compile hundreds of sums takes longer than to compute them
+_NO_JIT = "SET LOCAL jit = off"  # compiling hundreds of sums takes longer than computing them
 _WRONG_TYPES = (
     psycopg.errors.InvalidTextRepresentation,
     psycopg.errors.CannotCoerce,
@@ -26,9 +26,9 @@ _TOO_MANY = (psycopg.errors.TooManyColumns, psycopg.errors.StatementTooComplex)
 
 
 def open_source(source: Any, columns: Columns, table: str | None) -> PostgresTable:
-    """Return the engine of a connection and the name of a table or view."""
+    """Return the engine that reads a table or view by a psycopg connection."""
     if not isinstance(source, psycopg.Connection):
-        raise OptionError(f"scan() takes a psycopg.Connection, not {type(source).__name__}")
+        raise OptionError(f"a PostgreSQL source must be a psycopg.Connection, got {type(source).__name__}")
     found = PostgresTable(source, str(table), PostgresTable.write_table(table), columns)
     try:
         found.names  # noqa: B018
@@ -39,7 +39,7 @@ def open_source(source: Any, columns: Columns, table: str | None) -> PostgresTab
 
 @dataclass(frozen=True)
 class PostgresTable(Database):
-    """A table or view. All statements of a solve are in one transaction, each in a savepoint."""
+    """A table or view, read in one transaction, with a savepoint for each statement."""
 
     dialect = DIALECTS["postgres"]
 
@@ -59,7 +59,7 @@ class PostgresTable(Database):
     def begin(self, mode: str = "") -> bool:
         if not self._is_idle:
             return False
-        with self._cursor() as cursor:  # without autocommit, psycopg itself begins
+        with self._cursor() as cursor:  # without autocommit, psycopg begins the transaction
             begin = "BEGIN" if self.connection.autocommit else "SET TRANSACTION"
             cursor.execute(f"{begin} ISOLATION LEVEL REPEATABLE READ{mode}")
             cursor.execute(_NO_JIT)
@@ -73,7 +73,10 @@ class PostgresTable(Database):
             self.connection.rollback()
 
     def sum_up(self) -> Any:
-        """Return a checksum within a transaction of the caller in which each statement sees the rows anew."""
+        """Return a checksum of the rows, or None if all statements see the same rows anyway.
+
+        Rows may change between statements in a transaction of the caller that is READ COMMITTED.
+        """
         if self.ask("SELECT current_setting('transaction_isolation')") != [("read committed",)]:
             return None
         hashed = f"SUM(hashtextextended(ROW({self.list_columns(self.columns.names)})::text, 0)::numeric)"
@@ -88,12 +91,10 @@ class PostgresTable(Database):
                 return cursor.execute(statement, prepare=False).fetchall()
         except _WRONG_TYPES as problem:
             raise EvidenceError(
-                f"{self} has a column of another type than its role needs: {problem}"
+                f"the columns of {self} must have the types that their roles require: {problem}"
             ) from None
         except _TOO_MANY as problem:
-            raise OptionError(
-                f"PostgreSQL cannot sum up so many columns at once ({problem}): {PULL}"
-            ) from None
+            raise OptionError(f"PostgreSQL cannot sum so many columns at once ({problem}); {PULL}") from None
 
     def run_inside(self, statement: str) -> None:
         try:
@@ -102,7 +103,7 @@ class PostgresTable(Database):
                 cursor.execute(statement, prepare=False)
         except (psycopg.errors.InsufficientPrivilege, psycopg.errors.ReadOnlySqlTransaction) as problem:
             raise OptionError(
-                f"a sample of {self} is kept in a temporary table, which is not allowed here ({problem}): "
+                f"a sample of {self} must be stored in a temporary table, which is not allowed ({problem}); "
                 f"grant TEMPORARY on the database, or {PULL}"
             ) from None
 
@@ -110,21 +111,21 @@ class PostgresTable(Database):
         return f"SELECT * FROM ({select}) AS whole WHERE random() < {share!r}"
 
     def check(self) -> None:
-        # All walks see the same snapshot: that of one transaction, which stays open.
-        self.begin(", READ ONLY")  # no temporary tables are made
+        # All passes see the snapshot of one transaction, which stays open.
+        self.begin(", READ ONLY")  # without temporary tables
         with self._cursor() as cursor:
             level, here = cursor.execute(
                 "SELECT current_setting('transaction_isolation'), pg_current_snapshot()::text"
             ).fetchone()
         if self.states and here != self.states[0]:
             raise EvidenceError(
-                f"the transaction in which {self} was read has ended, and its rows may be others now; scan "
-                "it again"
+                f"the transaction in which {self} was read has ended, and its rows may have changed; scan it "
+                "again"
             )
         if level == "read committed":
             raise OptionError(
-                "the connection is in a transaction in which every statement may see other rows: commit it, "
-                "or begin it with ISOLATION LEVEL REPEATABLE READ"
+                "the connection must not be in a transaction in which rows may change between statements; "
+                "commit it, or begin it with ISOLATION LEVEL REPEATABLE READ"
             )
         self.states[:] = [here]
 
@@ -134,7 +135,9 @@ class PostgresTable(Database):
             quoted[name] = self.dialect.cast(quoted[name], self.dialect.double)
 
         def pull() -> Iterator[Any]:
-            with self._cursor("bylaw_rows") as cursor:  # on the server, so that batches come one by one
+            with self._cursor(
+                "bylaw_rows"
+            ) as cursor:  # a server-side cursor, which returns batches one by one
                 cursor.execute(f"SELECT {', '.join(quoted.values())} FROM {self.relation}")
                 while rows := cursor.fetchmany(BATCH_ROWS):
                     parts = zip(columns, zip(*rows, strict=True), strict=True)

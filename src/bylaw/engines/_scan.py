@@ -1,4 +1,4 @@
-"""Rows that live elsewhere, in place of evidence: `scan` names them and what their columns hold."""
+"""Scans, which take the place of evidence if rows are not in memory, and how they are read."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from bylaw.language import Problem
 from bylaw.program import Dual, Layout, LinearForm, Pass, make_blocks
 from bylaw.rows import Columns, Evidence, Margins, ObservedRows, as_evidence
 
-SAMPLE_ROWS = 262_144  # in memory, for the first stages of a solve
-MOST_VALUES = 2**28  # of columns, that are read into memory at once: two gigabytes
-MEMORY_FACTOR = 9  # bytes that an audit of rows in memory takes for each byte of their columns, as measured
-VALUE_BYTES = 8  # of a number
-_ENGINES = {  # by the package of a source: the module of its engine
+SAMPLE_ROWS = 262_144  # in memory, for the first stages of the solver
+MOST_VALUES = 2**28  # values of columns in memory at once: two gigabytes
+MEMORY_FACTOR = 9  # bytes that an audit needs for each byte of the columns in memory, as measured
+VALUE_BYTES = 8  # the size of a number
+_ENGINES = {  # the module of the engine, by the package of the source
     "pyarrow": "bylaw.engines._files",
     "polars": "bylaw.engines._polars_frames",
     "dask": "bylaw.engines._dask_frames",
@@ -48,22 +48,23 @@ def scan(
     pull: bool = False,
     progress: Watcher | None = None,
 ) -> Scan:
-    """Return rows that need not fit in memory, to be passed wherever `Evidence` goes.
+    """Return rows that need not fit in memory, to use in place of `Evidence`.
 
-    Nothing is read before the rows are used, and only sums of them are: where they live on a cluster or in a
-    database, the sums are computed there.
+    No rows are read before they are used, and memory holds only sums over them and a sample. On a cluster or
+    in a database, the sums are computed there.
 
     Parameters
     ----------
     source : path, pyarrow dataset, polars LazyFrame, Dask or Spark DataFrame, or a database connection
         a path is a file, a folder, or a pattern with stars: Parquet, Arrow or CSV (also .csv.gz).
     columns : Columns
-        the roles of the columns. With `label` or `true_groups`, rules hold for observed rates.
+        the roles of the columns. With `label` or `true_groups`, rules must be satisfied by observed rates.
     table : str, optional
         the table or view of a database; with DuckDB also a call, such as
         ``read_parquet('scores/*.parquet')``.
     pull : bool
-        stream the rows of a database to this process, in batches, instead of summing them up inside it.
+        stream the rows of a database to this process, in batches, instead of summing them inside the
+        database.
     progress : callable, optional
         called with a `Progress` whenever a part of the rows was read.
 
@@ -74,7 +75,7 @@ def scan(
     Raises
     ------
     EvidenceError
-        if the source cannot be read, or lacks a column.
+        if the source cannot be read, or has no column of a given name.
 
     Examples
     --------
@@ -90,15 +91,17 @@ def scan(
     package = "pyarrow" if isinstance(source, str | PathLike) else type(source).__module__.split(".")[0]
     if package not in _ENGINES:
         raise OptionError(
-            f"scan() takes a path, a pyarrow dataset, a polars LazyFrame, a Dask or Spark DataFrame or a "
-            f"database connection, not {type(source).__name__}; rows in memory are passed as Evidence"
+            f"source must be a path, a pyarrow dataset, a polars LazyFrame, a Dask or Spark DataFrame or a "
+            f"database connection, got {type(source).__name__}; pass rows in memory as Evidence"
         )
     if table is not None and package not in ("duckdb", "_duckdb", "psycopg"):
-        raise OptionError(f"table= names a table of a database; leave it out for a {type(source).__name__}")
+        raise OptionError(f"table= must be left out for a {type(source).__name__}, which is not a database")
     try:
         module = importlib.import_module(_ENGINES[package])
     except ModuleNotFoundError as missing:
-        raise OptionError(f"scanning {package} needs {missing.name}: pip install {missing.name}") from missing
+        raise OptionError(
+            f"scanning {package} requires {missing.name}: pip install {missing.name}"
+        ) from missing
     engine = module.open_source(source, columns, table)
     if missing := [name for name in columns.names if name not in engine.names]:
         raise EvidenceError(f"{engine} has no column {missing[0]!r}; it has {engine.names}")
@@ -111,12 +114,12 @@ def scan(
 
 @dataclass(frozen=True)
 class Scan:
-    """Rows in partitions somewhere, and the roles of their columns. Made by `scan`.
+    """Rows in partitions that are not in memory, and the roles of their columns. Made by `scan`.
 
     Attributes
     ----------
     engine : Engine
-        of the place where the rows are.
+        reads the rows, or sums them where they are stored.
     columns : Columns
         the roles of their columns.
     """
@@ -124,20 +127,22 @@ class Scan:
     engine: Engine
     columns: Columns
     progress: Watcher | None = None
-    starts: list[float] = field(default_factory=list, repr=False, compare=False)  # of walks over all rows
+    starts: list[float] = field(
+        default_factory=list, repr=False, compare=False
+    )  # times at which passes began
     surveys: dict[Problem, SurveyedRows] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def passes(self) -> int:
-        """The number of walks over all rows so far."""
+        """The number of passes over all rows so far."""
         return len(self.starts)
 
     def hold_rows(self) -> AbstractContextManager[None]:
         """Return a context in which all passes see the same rows, or one of them raises an error."""
-        return contextlib.nullcontext()  # each walk checks it
+        return contextlib.nullcontext()  # each pass checks that the rows did not change
 
     def walk(self, task: Task, columns: Sequence[str], count: Callable[[Any], int]) -> Iterator[Any]:
-        """Yield the results of a task on each partition, in their order; empty ones are left out.
+        """Yield the results of a task on each partition, in order, without empty results.
 
         `count` returns the number of rows of a result.
         """
@@ -152,7 +157,7 @@ class Scan:
         self.engine.check()
 
     def report(self, rows: int, n_rows: int | None = None) -> None:
-        """Report the progress of the present walk, if it is watched."""
+        """Call the function `progress`, if there is one, with the progress of the current pass."""
         if self.progress is not None:
             n_rows = self.engine.n_rows if n_rows is None else n_rows
             self.progress(Progress(self.passes, rows, n_rows, time.monotonic() - self.starts[-1]))
@@ -162,11 +167,14 @@ class Scan:
         for part in self.walk(task, columns, count):
             total = part if total is None else total + part
         if total is None:
-            raise EvidenceError(f"{self.engine} has no rows")
+            raise EvidenceError(f"{self.engine} must have at least one row, got none")
         return total
 
     def survey(self, problem: Problem) -> SurveyedRows:
-        """Return the rows with what a problem needs to know of all of them, and a sample; it is kept."""
+        """Return the rows with a sample, and with the values of groups and frequencies that a problem needs.
+
+        The result is cached.
+        """
         if problem in self.surveys:
             return replace(self.surveys[problem], begun=self.passes)
         begun = self.passes
@@ -176,7 +184,7 @@ class Scan:
         task = partial(survey_rows, reader=reader, attributes=attributes, plan=plan)
         found = self._add_up(task, columns.names, lambda part: part.n_rows)
 
-        # Groups have the values that they have on all rows; where rows have no types, texts become values.
+        # Give groups the values that occur on all rows, and convert texts to values if rows have no types.
         margins, observed = found.margins, found.observed
         known = {name: column for name, column in columns.groups.items() if isinstance(column, str)}
         texts = {column: margins.list_values(name) for name, column in known.items() if name in margins.names}
@@ -201,15 +209,15 @@ class Scan:
         Parameters
         ----------
         n_rows : int
-            all rows, if there are fewer.
+            the size of the sample, or all rows if there are fewer.
         seed : int
         values : dict, optional
-            of known groups, as their texts in a file without types are read.
+            the values of known groups, to which texts in files without types are converted.
 
         Returns
         -------
         Evidence
-            with observed labels and groups, if the columns name them.
+            with observed labels and groups, if there are columns for them.
         """
         rows = self.sample_table(n_rows, seed)
         columns = {**self.columns.groups, **self.columns.true_groups}
@@ -219,20 +227,20 @@ class Scan:
         return BatchReader(self.columns).read(table)
 
     def sample_table(self, n_rows: int, seed: int = 0) -> Any:
-        """Return a sample like that of `sample` as an Arrow table; of CSV files, groups are text."""
+        """Return a sample like that of `sample` as an Arrow table; groups in CSV files remain text."""
         if check_whole(n_rows, "n_rows") < 1:
-            raise OptionError(f"n_rows must be at least 1, not {n_rows}")
+            raise OptionError(f"n_rows must be at least 1, got {n_rows}")
         plan = Sampler.of(n_rows, self.engine.n_rows, self.engine.n_partitions, seed)
         task = partial(sample_rows, plan=plan)
         return self._add_up(task, self.columns.names, lambda part: len(part.rows)).rows
 
     def read(self, values: Mapping[str, Sequence[Value]] | None = None) -> Evidence:
-        """Return all rows in memory; raise if there are too many.
+        """Return all rows in memory.
 
         Parameters
         ----------
         values : dict, optional
-            as for `sample`.
+            the values of known groups, to which texts in files without types are converted.
 
         Returns
         -------
@@ -241,10 +249,10 @@ class Scan:
         Raises
         ------
         EvidenceError
-            if there are too many.
+            if there are too many rows.
         """
         most = count_most_values() // len(self.columns.names)
-        too_many = (self.engine.n_rows or 0) >= most  # if that is known, nothing is read in vain
+        too_many = (self.engine.n_rows or 0) >= most  # if the number is known, read nothing
         found = None if too_many else self.sample(most, values=values)
         if found is None or len(found) >= most:
             raise EvidenceError(
@@ -255,29 +263,32 @@ class Scan:
 
 
 def count_most_values() -> int:
-    """Return how many values of columns may be in memory at once, by what an audit of them takes."""
+    """Return how many values may be in memory at once, so that an audit of them fits in memory."""
     return int(min(MOST_VALUES, find_memory() / (MEMORY_FACTOR * VALUE_BYTES)))
 
 
 def find_memory() -> float:
-    """Return the bytes that this process may take: half of the machine's, and no more than its limits."""
+    """Return the bytes of memory to use: half of the machine's, within the limits of the process."""
     limits = [math.inf]
-    with contextlib.suppress(AttributeError, ValueError, OSError):  # unknown to this system
+    with contextlib.suppress(AttributeError, ValueError, OSError):  # not available on this system
         limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2)
     with contextlib.suppress(ImportError):  # not on Windows
         import resource
 
         soft = resource.getrlimit(resource.RLIMIT_AS)[0]
         limits.append(math.inf if soft == resource.RLIM_INFINITY else soft)
-    for name in ("memory.max", "memory/memory.limit_in_bytes"):  # of a container: control groups 2 and 1
-        with contextlib.suppress(OSError, ValueError):  # there is none, or its limit is "max"
+    for name in (
+        "memory.max",
+        "memory/memory.limit_in_bytes",
+    ):  # limits of a container, in control groups 2 and 1
+        with contextlib.suppress(OSError, ValueError):  # no such file, or its limit is "max"
             limits.append(float(Path("/sys/fs/cgroup", name).read_text()))
     return min(limits)
 
 
 @dataclass(frozen=True)
 class SurveyedRows:
-    """Rows elsewhere, with what it takes to compile a problem, and a sample of them in memory."""
+    """Rows that are not in memory, with a sample, and with the frequencies that compiling a problem needs."""
 
     scan: Scan
     reader: BatchReader
@@ -285,7 +296,7 @@ class SurveyedRows:
     margins: Margins
     observed_margins: Margins | None
     table: Any  # an Arrow table of the sample
-    begun: int  # walks over all rows before this problem
+    begun: int  # passes over all rows before this problem
 
     @cached_property
     def evidence(self) -> Evidence:
@@ -294,27 +305,27 @@ class SurveyedRows:
 
     @cached_property
     def observed(self) -> ObservedRows | None:
-        """The sample with observed labels and groups."""
+        """The sample with observed labels and groups, or None if there are no columns for them."""
         if self.observed_margins is None:
             return None
         return self.reader.observe(self.evidence).with_columns(margins=self.observed_margins)
 
     def make_dual(self, form: LinearForm) -> Dual:
-        """Return the dual of all rows, with the sample in memory."""
+        """Return the dual problem over all rows, with the sample in memory."""
         blocks = make_blocks(form, self.evidence)
         return Dual(form, blocks, 1.0, source=BoundRows(self, form, blocks[0].layout))
 
 
 @dataclass(frozen=True)
 class BoundRows:
-    """All rows with the features of a form: a `RowSource`."""
+    """All rows together with a compiled problem, for passes over its features; implements `RowSource`."""
 
     rows: SurveyedRows
     form: LinearForm
-    layout: Layout | None  # of its features in cells
-    observed: LinearForm | None = None  # compiled on what was observed
+    layout: Layout | None  # of the form's features in cells
+    observed: LinearForm | None = None  # compiled on observed columns
     seen_layout: Layout | None = None
-    known: dict[Pass, Any] = field(default_factory=dict, compare=False)  # sums that depend on rows alone
+    known: dict[Pass, Any] = field(default_factory=dict, compare=False)  # sums that depend only on rows
 
     @property
     def n_rows(self) -> int:
@@ -332,11 +343,11 @@ class BoundRows:
         return replace(self, observed=form, seen_layout=layout)
 
     def total(self, *passes: Pass) -> list[Any]:
-        """Return the sums of passes; those of plain functions are kept, as they depend on the rows alone."""
+        """Run passes over all rows, and return the sums of each; sums that do not change are cached."""
         if all(isinstance(one, FunctionType) and one in self.known for one in passes):
             return [self.known[one] for one in passes]
         reader = self.rows.reader
-        if self.observed is None:  # read no columns that are not used
+        if self.observed is None:  # read only columns that are used
             reader = replace(reader, columns=reader.columns.without_observed())
         task = partial(
             sum_rows,
@@ -356,21 +367,21 @@ class BoundRows:
 
 
 def read_rows(rows: Any, values: Mapping[str, Sequence[Value]] | None = None) -> Evidence:
-    """Return rows in memory: evidence as it is, or scanned rows, if these are not too many.
+    """Return rows in memory: `Evidence` unchanged, or all rows of a `Scan` if there are not too many.
 
-    `values` are those of known groups, where files have no types.
+    `values` are the values of known groups, for files without types.
     """
     return rows.read(values) if isinstance(rows, Scan) else as_evidence(rows)
 
 
 def attach_observed(rows: Any, *, groups: Any = None, **observed: Any) -> Any:
-    """Return evidence with observed columns, or scanned rows, which have them in columns of their own.
+    """Return evidence with observed columns added; return a `Scan` unchanged, which names its own columns.
 
     Parameters
     ----------
     rows : Evidence or Scan
     groups : optional
-        true groups, as `solve`, `audit` and others call them.
+        true groups, which `solve`, `audit` and others call `groups`.
     **observed : optional
         other parameters of `Evidence.with_observed`.
     """
@@ -379,7 +390,7 @@ def attach_observed(rows: Any, *, groups: Any = None, **observed: Any) -> Any:
     for name in ("labels", "groups", "propensity_weights"):
         if {**observed, "groups": groups}[name] is not None:
             raise OptionError(
-                f"{name}= is an argument for Evidence; of scanned rows, state the columns: "
+                f"{name}= must be left out for scanned rows; name the columns instead: "
                 "Columns(..., label=..., true_groups={...})"
             )
     return rows

@@ -1,4 +1,4 @@
-"""Spark DataFrames: tasks run in the Python workers of the executors; decisions are made by Spark's SQL.
+"""Spark DataFrames: executors run tasks in Python workers, and Spark SQL computes decisions.
 
 The workers need bylaw, NumPy, SciPy, narwhals and pyarrow installed.
 """
@@ -22,27 +22,30 @@ from bylaw.errors import OptionError
 from bylaw.rows import Columns
 
 _REMEDY = (
-    "Spark computes a DataFrame anew in each walk, and what is random or shuffled may then differ: cache() "
-    "it first, or write it to Parquet"
+    "Spark computes a DataFrame anew in each pass, and random or shuffled rows may differ: cache() it first, "
+    "or write it to Parquet"
 )
 
 
 def open_source(source: Any, columns: Columns, table: str | None) -> Engine:
-    """Return the engine of a DataFrame of a classic session; raise for one of Spark Connect."""
+    """Return the engine that reads a Spark DataFrame; raise an error for one of Spark Connect."""
     if not isinstance(source, DataFrame):
         connected = ".connect." in type(source).__module__
         raise OptionError(
-            "Spark Connect does not show the partitions of a DataFrame, by which rows are summed: use a "
-            "classic session, or write the rows to Parquet and scan the folder"
+            "a Spark source must be a DataFrame of a classic session, got one of Spark Connect, which has no "
+            "access to partitions; or write the rows to Parquet and scan the folder"
             if connected
-            else f"of Spark, scan() takes a DataFrame, not {type(source).__name__}"
+            else f"a Spark source must be a DataFrame, got {type(source).__name__}"
         )
     return SparkFrame(source)
 
 
 @dataclass(frozen=True)
 class SparkFrame(Engine):
-    """The partitions of a frame. They must be the same in each walk; their numbers of rows are compared."""
+    """The partitions of a Spark DataFrame.
+
+    They must be the same in each pass, so their numbers of rows and checksums are compared.
+    """
 
     frame: Any
     counts: dict[Any, float] = field(default_factory=dict, repr=False, compare=False)
@@ -59,7 +62,7 @@ class SparkFrame(Engine):
         return self.frame.rdd.getNumPartitions()
 
     def run(self, task: Task, columns: Sequence[str]) -> Iterator[Any]:
-        """Run one Spark job; each partition gives one row, its number and the pickled outcome."""
+        """Run a task as one Spark job; its result rows are a partition's number and pickled outcome."""
         quoted = [f"`{name.replace('`', '``')}`" for name in columns]  # names may have dots
         found = (
             self.frame.select(*quoted)
@@ -70,18 +73,18 @@ class SparkFrame(Engine):
         return receive(outcomes, self.counts, _REMEDY)
 
     def map(self, rows: RowMap) -> Any:
-        """Return a Spark DataFrame; rows that `rows` would refuse have nulls there."""
+        """Return a Spark DataFrame with the new columns, which are null on invalid rows."""
         view = f"bylaw_{uuid.uuid4().hex}"
         self.frame.createOrReplaceTempView(view)
         session = self.frame.sparkSession
         try:
             return session.sql(rows.write_sql("spark", view))
         finally:
-            session.catalog.dropTempView(view)  # the frame that was made has its plan
+            session.catalog.dropTempView(view)  # the returned frame has its plan
 
 
 def _run(task: Task, batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-    """Run a task on the batches of a partition, as Spark calls it."""
+    """Run a task on the batches of a partition, in the form that Spark's mapInArrow needs."""
     context = TaskContext.get()
     partition = 0 if context is None else context.partitionId()
     outcome = run_on_worker(task, partition, batches)

@@ -1,4 +1,4 @@
-"""Sums over the rows of a table, computed by the database: only sums leave it."""
+"""Sums over the rows of a table, computed inside the database, which returns only the sums."""
 
 from __future__ import annotations
 
@@ -48,26 +48,29 @@ from bylaw.scoring import (
     read,
 )
 
-SAMPLE_ROWS = 2**18  # in a temporary table, for the first stages of a solve
-_DECIDED = 1 - 1e-9  # rows with a decision this probable add nothing to the curvature
-_FEW_PLACES = 10  # so few products cost less than another look at the undecided rows
-Watch = Callable[[], AbstractContextManager[None]]  # around each statement that looks at all rows
+SAMPLE_ROWS = 2**18  # in a temporary table, for the first stages of the solver
+_DECIDED = 1 - 1e-9  # rows with a decision this probable hardly add to the curvature
+_FEW_PLACES = 10  # so few products are cheaper than another query for the undecided rows
+Watch = Callable[[], AbstractContextManager[None]]  # a context around each statement that reads all rows
 
 
 @dataclass(frozen=True, eq=False)
 class Sheet:
-    """Rows as columns that cells share: the number of the cell, a weight, and D columns."""
+    """Columns that a database computes for each row: its cell, its weight, and D columns.
+
+    A cell is a combination of known groups. The features of the rules are these columns in single cells.
+    """
 
     form: LinearForm
     layout: Layout
-    columns: Vector  # (D,)
+    columns: Vector  # (D,): the columns other than cell and weight
     weighted: bool
     cell: Vector = field(default_factory=lambda: columns_of("cell"))
     weight: Vector = field(default_factory=lambda: columns_of("weight"))
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(C, D, A)."""
+        """The numbers of cells, columns and actions (C, D, A)."""
         return len(self.layout.cells), self.columns.width, self.form.base.shape[1]
 
     def weigh(self, vector: Vector, power: int = 1) -> Vector:
@@ -77,37 +80,37 @@ class Sheet:
         return vector
 
     def choose(self, by_cell: list[Vector]) -> Vector:
-        """Return one of the vectors, by the cell of the row."""
+        """Return, for each row, the vector in `by_cell` that belongs to its cell."""
         choices = [(apply("=", self.cell, constant(c)), part) for c, part in enumerate(by_cell[:-1])]
         return case(*choices, otherwise=by_cell[-1])
 
     def compute_scores(self, matrix: Floats) -> Vector:
-        """Return the score of each action, features' matrix, of a matrix (F, A)."""
+        """Return each row's scores of the actions: its features times a matrix (F, A)."""
         return self.choose([linear(self.columns, part) for part in self.layout.spread_matrix(matrix)])
 
     def spread(self, places: Support, distribution: Vector) -> Vector:
-        """Return column times distribution at each place."""
+        """Return, for each pair (column, action), the column times the probability of the action."""
         return self.columns.take(places.features) * distribution.take(places.actions)
 
     def gather(self, sums: Floats, places: Support) -> Floats:
-        """Return moments (F, A), of sums (C, q) at some places; they are zero elsewhere."""
+        """Return moments (F, A) from the sums (C, q) of q pairs (column, action); other moments are zero."""
         found = np.zeros(self.shape)
         found[:, places.features, places.actions] = sums
         return self.layout.gather(found)
 
     def localize(self, places: NDArray[Any]) -> Support:
-        """Return the places (column, action), in any cell, of places (feature, action)."""
+        """Return the pairs (column, action), in any cell, of flat positions in a matrix (feature, action)."""
         features, actions = np.divmod(np.unique(places), self.form.base.shape[1])
         return Support(*self.layout.localize(features, actions)[:2])
 
     @property
     def rule_places(self) -> Support:
-        """The places that rules touch."""
+        """The pairs (column, action) with a coefficient in some rule."""
         return self.localize(self.form.couplings.indices)
 
 
 class Sum(NamedTuple):
-    """A vector to sum over all rows of each cell, or over the rows that meet a condition."""
+    """A vector to sum over the rows of each cell, or over those rows that satisfy a condition."""
 
     vector: Vector
     only: Vector | None = None
@@ -119,11 +122,11 @@ Plan = tuple[list[Sum], Callable[..., Any]]
 
 @singledispatch
 def plan_pass(wanted: Any, sheet: Sheet) -> Plan:
-    """Return the sums that a pass needs from a database, and a function that makes its result of them."""
+    """Return the sums that a pass needs from a database, and a function that makes its result from them."""
     if wanted is sum_features:
         return [Sum(sheet.weigh(sheet.columns))], lambda sums: sheet.layout.gather(sums[:, :, None])[:, 0]
     raise OptionError(
-        f"{getattr(wanted, '__name__', type(wanted).__name__)} needs the rows themselves; {PULL}"
+        f"{getattr(wanted, '__name__', type(wanted).__name__)} cannot be computed in a database; {PULL}"
     )
 
 
@@ -132,7 +135,7 @@ def _(wanted: TallyPass, sheet: Sheet) -> Plan:
     scores = sheet.compute_scores(wanted.beta * wanted.score_matrix).named("score")
     chances, potential = normalize(scores, exclusive=wanted.space.exclusive)
     chances = chances.named("chance")
-    # The places that rules or the objective touch.
+    # The pairs (column, action) with a coefficient in a rule or in the objective.
     places = sheet.localize(np.concatenate([sheet.form.couplings.indices, np.flatnonzero(sheet.form.base)]))
     moments = sheet.spread(places, chances)
     sums = [Sum(sheet.weigh(part)) for part in (constant(1.0), potential, moments)]
@@ -151,8 +154,10 @@ def _(wanted: TallyPass, sheet: Sheet) -> Plan:
 
 
 def _plan_curvature(support: Support, chances: Vector, sheet: Sheet, *, exclusive: bool) -> Plan:
-    """Return a plan of the sums of phi_k phi_l (1{a = b} pi_a - pi_a pi_b), (C, q, q); for sets, of
-    phi_k phi_l 1{a = b} pi_a (1 - pi_a)."""
+    """Return a plan for the sums of phi_k phi_l (1{a = b} pi_a - pi_a pi_b), (C, q, q).
+
+    The q pairs (k, a) of a feature phi_k and an action with probability pi_a are those in `support`. For
+    decisions that are sets, they are sums of phi_k phi_l 1{a = b} pi_a (1 - pi_a)."""
     columns, actions = support.features, support.actions
     low, high = np.tril_indices(len(actions))
     same = actions[low] == actions[high]
@@ -180,8 +185,10 @@ def _plan_curvature(support: Support, chances: Vector, sheet: Sheet, *, exclusiv
 def _multiply_pairs(
     sheet: Sheet, support: Support, chances: Vector, one: NDArray[np.intp], other: NDArray[np.intp]
 ) -> tuple[Vector, NDArray[np.intp]]:
-    """Return the products of phi_k pi_a at pairs of places, and the product of each pair: pairs that differ
-    only in the order of k and l, or of a and b, have the same one."""
+    """Return the distinct products (phi_k pi_a)(phi_l pi_b), and the position of each one among them.
+
+    phi are features and pi probabilities of actions. Swapping k and l, or a and b, does not change a product.
+    """
     keys = [np.sort([found[one], found[other]], axis=0) for found in (support.features, support.actions)]
     _, first, places = np.unique(np.vstack(keys), axis=1, return_index=True, return_inverse=True)
     parts = sheet.spread(support, chances).named("part")
@@ -193,7 +200,7 @@ def _(wanted: LossRangePass, sheet: Sheet) -> Plan:
     losses = sheet.compute_scores(wanted.base).named("loss")
     if wanted.space.exclusive:
         extremes = losses.least(), losses.greatest()
-    else:  # a set holds the labels that lower, or raise, the loss
+    else:  # a set has the labels that lower, or raise, the loss
         extremes = tuple(apply(order, losses, 0.0).sum() for order in ("min", "max"))
     sums = [Sum(sheet.weigh(extreme)) for extreme in extremes]
     return sums, lambda *found: np.array([part.sum() for part in found])
@@ -202,7 +209,7 @@ def _(wanted: LossRangePass, sheet: Sheet) -> Plan:
 @plan_pass.register
 def _(wanted: ResponsePass, sheet: Sheet) -> Plan:
     losses, places = sheet.compute_scores(wanted.costs).named("loss"), sheet.rule_places
-    if wanted.space.exclusive:  # the first of the actions that cost least
+    if wanted.space.exclusive:  # the first action with the least cost
         least = losses.least().named("least")
         order = [(losses.take([a]) <= least, constant(a)) for a in range(losses.width)]
         best = case(*order, otherwise=None).named("best")
@@ -221,7 +228,7 @@ def _(wanted: NormPass, sheet: Sheet) -> Plan:
     bounds = float(form.bounds @ form.bounds)
     if exclusive:
         norm = apply("sqrt", apply("max", squares.greatest() + bounds, 0.0))
-    else:  # a set may hold every label at once
+    else:  # a set may have every label at once
         norm = apply("sqrt", apply("max", squares, 0.0)).sum() + math.sqrt(bounds)
     norm = norm.named("norm")
     sums = [Sum(sheet.weigh(norm)), Sum(sheet.weigh(norm * norm)), Sum(sheet.weigh(norm * norm, 2))]
@@ -229,7 +236,10 @@ def _(wanted: NormPass, sheet: Sheet) -> Plan:
 
 
 def _compute_squares(form: LinearForm, sheet: Sheet) -> Vector:
-    """Return |B phi|^2 - 2 b'B phi of each action; without the latter for sets, whose bounds count apart."""
+    """Return |B phi|^2 - 2 b'B phi of each action, where phi are features.
+
+    B are the coefficients of rules and b their bounds. For decisions that are sets, return |B phi|^2, since
+    their bounds are added separately."""
     n_cells, n_columns, n_actions = sheet.shape
     by_place, embedding = form.couplings.tocsc(), sheet.layout.embedding.tocsc()
     by_cell = []
@@ -250,7 +260,7 @@ def _compute_squares(form: LinearForm, sheet: Sheet) -> Vector:
 
 @plan_pass.register
 def _(wanted: ExcessPass, sheet: Sheet) -> Plan:
-    # The squares of the costs of rules are quadratic in the parts phi pi, and so are their sums.
+    # The squared excesses of rules are quadratic in the products phi pi, and so are their sums.
     form, layout = wanted.form, sheet.layout
     scores = sheet.compute_scores(wanted.beta * form.score_matrix(wanted.multipliers)).named("score")
     chances, potential = normalize(scores, exclusive=form.action_space.exclusive)
@@ -284,8 +294,10 @@ def _(wanted: ExcessPass, sheet: Sheet) -> Plan:
 def select_columns(
     database: Database, columns: Columns, form: LinearForm, layout: Layout, evidence: Evidence
 ) -> tuple[str, Sheet]:
-    """Return a SELECT of the cell, the weight and the columns of all rows that have a weight; and the sheet
-    that these make."""
+    """Return a SELECT statement with the columns of each row that has positive weight, and their `Sheet`.
+
+    The statement returns the cell, the weight and the other columns.
+    """
     features = Features(replace(form.feature_map, features=layout.columns), columns)
     weighted = columns.weights is not None
     cell = constant(0)
@@ -312,21 +324,21 @@ def select_columns(
 
 @dataclass(frozen=True, eq=False)
 class SummedRows:
-    """Rows of a table, or of a sample of them in a temporary table: `UnseenRows`."""
+    """Rows of a database table, or of a sample in a temporary table, which implement `UnseenRows`."""
 
     database: Database
-    select: str  # of the cell, the weight and the columns of each row
+    select: str  # a statement that returns each row's cell, weight and columns
     sheet: Sheet
     n_rows: int
     mass: float
     watch: Watch = nullcontext
-    table: str = ""  # of a sample
-    count: Callable[[], int] = int  # passes over all rows so far
-    last: dict[str, Any] = field(default_factory=dict, repr=False)  # the last tally, and its pass
+    table: str = ""  # the temporary table of a sample
+    count: Callable[[], int] = int  # returns the number of passes so far
+    last: dict[str, Any] = field(default_factory=dict, repr=False)  # the last tally and its pass
 
     @property
     def layout(self) -> Layout | None:
-        """How features are made of columns; None where all rows are one cell, whose columns they are."""
+        """The layout of features as columns in cells; None if there is only one cell."""
         return self.sheet.layout if self.sheet.layout.cells.names else None
 
     @property
@@ -334,10 +346,10 @@ class SummedRows:
         return self.count()
 
     def observe(self, form: LinearForm, layout: Layout | None) -> SummedRows:
-        raise OptionError(f"rules as observed need the rows themselves: {PULL}")
+        raise OptionError(f"rules on observed columns cannot be computed in a database; {PULL}")
 
     def total(self, *passes: Pass) -> list[Any]:
-        """Return the sums of passes; the last tally is kept, as its rates are asked for once more."""
+        """Run passes over all rows, and return the result of each; the last `Tally` is cached."""
         wanted: Pass | None = passes[0] if len(passes) == 1 else None
         if not isinstance(wanted, TallyPass):
             return self._ask(passes)
@@ -356,7 +368,7 @@ class SummedRows:
         sums = [Sum(one), Sum(self.sheet.weigh(one)), *(part for wanted, _ in plans for part in wanted)]
         texts, selects, keys = dict[Sum, list[str]](), [], []
         for i, only in enumerate(dict.fromkeys(part.only for part in sums)):
-            # Write the sums over all rows, or over the rows that meet one condition.
+            # Write the sums over all rows, or over the rows that satisfy one condition.
             together = [part for part in sums if part.only is only]
             vectors = [
                 self.sheet.cell,
@@ -371,7 +383,7 @@ class SummedRows:
             written = [[next(terms) for _ in range(part.vector.width)] for part in together]
             texts.update(zip(together, written, strict=True))
             keys.append(list(dict.fromkeys((only, text) for part in written for text in part)))
-            # The sums come as arrays: there may be more of them than an answer can have columns.
+            # Return the sums as an array, since there may be more of them than a result can have columns.
             array = ", ".join(text for _, text in keys[i])
             selects.append(f"SELECT {i} AS part, cell, ARRAY[{array}] AS sums FROM {source} GROUP BY cell")
         with self.watch():
@@ -379,23 +391,23 @@ class SummedRows:
         n_cells = self.sheet.shape[0]
         found = {key: np.zeros(n_cells) for listed in keys for key in listed}
         for i, cell, values in rows:
-            if cell is not None:  # else a group has a value that was not there before
+            if cell is not None:  # otherwise, a group has a new value
                 for key, value in zip(keys[i], values, strict=True):
                     found[key][int(cell)] = float(value or 0)
         columns = [[found[part.only, text] for text in texts[part]] for part in sums]
         count, mass, *answers = (np.array(part).reshape(len(part), n_cells).T for part in columns)
         if count.sum() != self.n_rows or not math.isclose(mass.sum(), self.mass, rel_tol=ROUNDING):
             raise EvidenceError(
-                f"{self.database} was changed while its rows were read; nothing was fitted. Start again"
+                f"{self.database} was changed while its rows were read, so nothing was fitted; start again"
             )
         remaining = iter(answers)
         return [make(*(next(remaining) for _ in wanted)) for wanted, make in plans]
 
     @contextmanager
     def sampling(self) -> Iterator[Callable[[int], SummedRows]]:
-        """Give a function that samples about so many rows into a temporary table.
+        """Return a context with a function that samples about `rows` rows into a temporary table.
 
-        The first table is large, and filled by a pass over all rows; the others are samples of it.
+        The first table is large and needs a pass over all rows. Further samples are drawn from it.
         """
         made: dict[float, SummedRows] = {}
 
@@ -416,7 +428,7 @@ class SummedRows:
                 sample.database.run_inside(f"DROP TABLE {sample.table}")
 
     def _store(self, share: float) -> SummedRows:
-        """Store a share of the rows in a temporary table."""
+        """Store a random share of the rows in a temporary table."""
         name = f"bylaw_sample_{uuid.uuid4().hex[:12]}"
         rows = self.database.thin(self.select, share) if share < 1 else self.select
         self.database.run_inside(f"CREATE TEMPORARY TABLE {name} AS {rows}")

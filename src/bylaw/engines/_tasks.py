@@ -1,4 +1,4 @@
-"""Tasks on the Arrow batches of a partition: sums of passes, a sample of its rows, and a survey of them."""
+"""Tasks on the Arrow batches of a partition: sum passes over its rows, sample them, and survey them."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from bylaw.program import Layout, LinearForm, Pass, Sums, admit_values, make_bat
 from bylaw.rows import Columns, Evidence, Margins, ObservedRows, RowData, observe
 
 Rows = TypeVar("Rows", bound=RowData)
-_LEAST_SHARE = 256  # rows of a partition's sample: with thousands of them, their sum is sent to the client
-_SPARE = 4  # times more than its share, as partitions differ
+_LEAST_SHARE = (
+    256  # the smallest sample of a partition; with thousands of partitions, all samples go to the client
+)
+_SPARE = 4  # factor by which a partition's sample exceeds its share, as partitions differ in size
 
 
 @dataclass(frozen=True)
 class BatchReader:
-    """A reader that makes evidence of a batch, by the roles of its columns."""
+    """A reader that converts a batch to evidence by the roles of its columns."""
 
     columns: Columns
-    values: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)  # of known groups, on all rows
+    values: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)  # of known groups
 
     @property
     def observes(self) -> bool:
@@ -33,18 +35,21 @@ class BatchReader:
         return bool(self.columns.label or self.columns.true_groups)
 
     def read(self, batch: Any) -> Evidence:
-        """Return the rows of a batch; groups have the values of all rows."""
+        """Return the rows of a batch as evidence; groups have the values that occur on all rows."""
         return self._admit(self.columns.evidence(batch))
 
     def observe(self, evidence: Evidence) -> ObservedRows:
-        """Return rows of this reader as observed; raise if labels or groups of some of them are missing."""
+        """Return evidence with observed labels and groups in place of predictions.
+
+        Raise an `EvidenceError` if labels or groups are missing on some rows.
+        """
         rows = observe(evidence)
         missing = sorted(rows.seen) or sorted({*evidence.true_groups} - rows.observed)
         if missing or (evidence.labels is not None and "label" not in rows.observed):
             raise EvidenceError(
-                f"some rows lack {missing[0] if missing else 'label'!r}; where rows are not in memory, what "
-                "was observed must be there for all of them: leave out the others, or read the rows with "
-                "labels into memory and solve with those"
+                f"{missing[0] if missing else 'label'!r} must be observed on all rows if these are not in "
+                "memory, but is missing on some; leave these rows out, or read the rows with observed values "
+                "into memory and solve with them"
             )
         return self._admit(rows)
 
@@ -66,11 +71,10 @@ def sum_rows(
     seen_layout: Layout | None,
     passes: tuple[Pass, ...],
 ) -> tuple[int, list[Any] | None]:
-    """Return the number of rows of a partition and the sums of passes over them, None if it has none.
+    """Return the number of rows of a partition, and the sums of passes over them, None if it has no rows.
 
-    `layout` is that of the form's features in cells, and `seen_layout` that of the form that is compiled on
-    observed columns.
-    """
+    `layout` is the layout of the features in cells, and `seen_layout` the same for the problem on observed
+    columns."""
     n_rows, parts = 0, []
     for batch in batches:
         n_rows += len(batch)
@@ -86,21 +90,21 @@ def sum_rows(
 
 
 def add_all(one: list[Any], other: list[Any]) -> list[Any]:
-    """Add sums of several passes over different rows."""
+    """Add the sums of several passes over different rows."""
     return list(map(add, one, other))
 
 
 @dataclass(frozen=True)
 class RowSample:
-    """Rows whose random number is below a threshold, so that all rows are equally likely to be among them.
+    """A random sample: the rows whose random number is below a threshold.
 
-    Samples of different rows add up.
+    All rows are equally likely to be in it. Samples of different rows can be added.
     """
 
     rows: Any  # an Arrow table
-    numbers: Floats  # (n_rows,): random, from 0 to 1
+    numbers: Floats  # (n_rows,): random numbers from 0 to 1
     threshold: float
-    most: int  # rows to keep
+    most: int  # the largest number of rows to keep
 
     def __add__(self, other: RowSample) -> RowSample:
         import pyarrow
@@ -111,7 +115,7 @@ class RowSample:
         return RowSample(rows, numbers, threshold, most).cut()
 
     def cut(self) -> RowSample:
-        """Return the rows below the threshold, which is lowered if there are more than may be kept."""
+        """Return the rows below the threshold, after lowering it if there are more than `most`."""
         numbers, threshold = self.numbers, self.threshold
         if (numbers < threshold).sum() > self.most:
             threshold = float(np.partition(numbers, self.most)[self.most])
@@ -121,18 +125,18 @@ class RowSample:
 
 @dataclass
 class Sampler:
-    """A random sample of rows; for each partition, `start` makes a sampler of its own."""
+    """A random sampler of rows; `start` returns a sampler of one partition."""
 
     seed: int
-    share: int  # rows of a partition's sample, at most
-    most: int  # rows of the sample of all
-    threshold: float = 1.0  # a row with a larger random number is left out
-    rng: np.random.Generator | None = None  # of a partition
+    share: int  # the largest number of rows from one partition
+    most: int  # the largest number of rows in the whole sample
+    threshold: float = 1.0  # rows with a larger random number are left out
+    rng: np.random.Generator | None = None  # of one partition
     kept: list[RowSample] = field(default_factory=list)
 
     @classmethod
     def of(cls, most: int, n_rows: int | None, n_partitions: int, seed: int) -> Sampler:
-        """Return a sampler of at most so many rows from partitions that may differ in size."""
+        """Return a sampler of at most `most` rows from partitions that may differ in size."""
         share = min(max(_SPARE * most // max(n_partitions, 1), _LEAST_SHARE), most)
         return cls(seed, share, most, min(_SPARE * most / n_rows, 1.0) if n_rows else 1.0)
 
@@ -141,7 +145,7 @@ class Sampler:
         return replace(self, rng=np.random.default_rng([self.seed, partition]), kept=[])
 
     def take(self, batch: Any, weights: Floats | None = None) -> None:
-        """Sample some rows of a batch, among those that have a weight."""
+        """Add a random sample of a batch, without rows of weight zero."""
         import pyarrow
 
         assert self.rng is not None
@@ -155,12 +159,12 @@ class Sampler:
             self.threshold = self.kept[0].threshold
 
     def finish(self) -> RowSample | None:
-        """Return the sample of the partition, None if it has no rows."""
+        """Return the sample of the partition; None if it has no rows."""
         return replace(reduce(add, self.kept), most=self.most) if self.kept else None
 
 
 def sample_rows(partition: int, batches: Iterator[Any], *, plan: Sampler) -> RowSample | None:
-    """Sample rows of a partition."""
+    """Return a random sample of the rows of a partition."""
     sampler = plan.start(partition)
     for batch in batches:
         if len(batch):
@@ -170,10 +174,10 @@ def sample_rows(partition: int, batches: Iterator[Any], *, plan: Sampler) -> Row
 
 @dataclass(frozen=True)
 class Survey(Sums):
-    """The number of rows, the values of groups, how often events occur, and a sample; surveys add up."""
+    """The number of rows, the frequencies of events, and a sample; surveys of different rows can be added."""
 
     n_rows: int
-    n_weighted: int  # rows that have a weight
+    n_weighted: int  # rows with positive weight
     margins: Margins
     observed: Margins | None
     sample: RowSample | None = None
@@ -182,7 +186,7 @@ class Survey(Sums):
 def survey_rows(
     partition: int, batches: Iterator[Any], *, reader: BatchReader, attributes: list[str], plan: Sampler
 ) -> Survey | None:
-    """Return a survey of the rows of a partition, by the attributes that rules refer to."""
+    """Return a survey of the rows of a partition, for the attributes that rules refer to."""
     sampler, parts, n_rows = plan.start(partition), list[Survey](), 0
     for batch in batches:
         if not len(batch):

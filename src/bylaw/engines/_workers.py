@@ -1,4 +1,4 @@
-"""Results that come back from workers, with the errors that tasks raised and the rows that they read."""
+"""Results from workers, with errors that tasks raised and checksums of the rows that they read."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class Outcome(NamedTuple):
     rows: int
     result: Any
     error: BylawError | None = None
-    sums: Mapping[str, float] = {}  # by column, see `sum_column`: they show whether its values changed
+    sums: Mapping[str, float] = {}  # checksums by column, see `sum_column`
 
 
 def run_on_worker(task: Task, partition: int, batches: Iterable[Any]) -> Outcome:
-    """Run a task, and return an error of ours as a value.
+    """Run a task, and return an error of bylaw as a value.
 
-    Clusters wrap what is raised on a worker into errors of their own, or try again in vain.
+    Clusters wrap errors that are raised on a worker in errors of their own, or retry in vain.
     """
     rows, sums = 0, dict[str, float]()
 
@@ -49,8 +49,10 @@ def run_on_worker(task: Task, partition: int, batches: Iterable[Any]) -> Outcome
 
 
 def sum_column(column: pyarrow.Array) -> float:
-    """Return a sum over the values of a column that changes when they do, whatever their order: of numbers x,
-    of x + x^2, and of texts, the same of their bytes."""
+    """Return a checksum of a column that does not depend on the order of its values.
+
+    It is the sum of x + x^2 over numbers x, or over the bytes of texts.
+    """
     numbers: Any = column.dictionary_decode() if isinstance(column, pyarrow.DictionaryArray) else column
     try:
         if pyarrow.types.is_decimal(numbers.type) or pyarrow.types.is_primitive(numbers.type):
@@ -61,29 +63,29 @@ def sum_column(column: pyarrow.Array) -> float:
             content = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
             values = content[starts[0] : starts[-1]].astype(np.float64)
     except pyarrow.ArrowException:
-        return 0.0  # the task raises an error about a type like this
+        return 0.0  # the task raises an error for such a type
     return float(np.nansum(values) + np.nansum(values * values))
 
 
 def receive(outcomes: Iterable[Outcome], counts: dict[Any, float], remedy: str) -> Iterator[Any]:
-    """Yield the results; raise the first error, or one if rows are not those of earlier walks.
+    """Yield the results of tasks; raise an error of a task, or an error if rows have changed.
 
-    `counts` has the number of rows of each partition and the sums of its columns. The first walk fills it.
-    """
+    `counts` has the number of rows of each partition and the checksums of its columns; the first pass fills
+    it."""
     for outcome in outcomes:
         if outcome.error is not None:
             raise outcome.error
         before = counts.setdefault(outcome.partition, outcome.rows)
         if before != outcome.rows:
             raise EvidenceError(
-                f"partition {outcome.partition} had {before:,} rows when they were first read, and now has "
-                f"{outcome.rows:,}; nothing was fitted. {remedy}"
+                f"partition {outcome.partition} had {before:,} rows in the first pass and now has "
+                f"{outcome.rows:,}, so nothing was fitted; {remedy}"
             )
         for name, found in outcome.sums.items():
             first = counts.setdefault((outcome.partition, name), found)
             if not math.isclose(first, found, rel_tol=ROUNDING):
                 raise EvidenceError(
-                    f"the column {name!r} of partition {outcome.partition} has other values than when it was "
-                    f"first read: rows changed while they were read, and nothing was fitted. {remedy}"
+                    f"the column {name!r} of partition {outcome.partition} has changed since the first pass, "
+                    f"so nothing was fitted; {remedy}"
                 )
         yield outcome.result

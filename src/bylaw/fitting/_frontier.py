@@ -40,8 +40,8 @@ class Progress(NamedTuple):
 class Frontier:
     """The result of `frontier`: the least cost at each level of one or two rules, in the order of the sweep.
 
-    With two rules, the level of the second varies faster. Where the rules conflict, cost and prices are nan
-    and the policy is None.
+    With two rules, the level of the second varies faster. If the rules conflict at some levels, the cost and
+    the prices of that point are nan, and its policy is None.
 
     Parameters
     ----------

@@ -47,12 +47,12 @@ class Lever:
 
     @property
     def looser(self) -> Literal[-1, 1]:
-        """The sign of a change of the level that loosens the rule."""
+        """One if a higher level loosens the rule, minus one if a lower level does."""
         return self.statement.loosening
 
 
 def find_lever(problem: Problem, statement: Statement | str) -> Lever:
-    """Return the lever of a rule, given as the object or its text; raise if it has no level."""
+    """Find a rule, given as the object or its text, and return its lever; raise if it has no level."""
     place = problem.find(statement)
     rule = problem.rules[place]
     rule.at(_ANY_LEVELS[0])  # raises if the statement has no level
@@ -135,7 +135,7 @@ class LevelPath:
         return Point(problem, levels, policy, self._measure(policy)(problem.minimize))
 
     def _is_tighter(self, levels: tuple[float, ...], others: tuple[float, ...]) -> bool:
-        """Return whether each of the levels is equal to or tighter than the other one."""
+        """Return whether each level is at least as tight as the one of the same rule in `others`."""
         pairs = zip(self.levers, levels, others, strict=True)
         return all(lever.looser * level <= lever.looser * other for lever, level, other in pairs)
 

@@ -33,11 +33,9 @@ def refit(
     """Fit the rules of a policy on new rows, and change few of its decisions.
 
     If fitting the rules changes at most a share `churn` of the decisions, the result is that fit. Otherwise
-    the
-    result satisfies the additional rule `custom("changed") <= churn`. Such a policy needs the decisions of
-    the
-    earlier policy on the rows that it decides: pass it `earlier.mark_changes(evidence)`, with ids if they
-    were given here.
+    the result satisfies the additional rule `custom("changed") <= churn`. Such a policy needs the decisions
+    of the earlier policy on the rows that it decides: pass it `earlier.mark_changes(evidence)`, with ids if
+    they were given here.
 
     Parameters
     ----------
@@ -103,8 +101,8 @@ def refit(
         options["guarantee"] = "high_probability"
     if held_out is not None and (ids is None) != (held_out_ids is None):
         raise OptionError(
-            "ids= and held_out_ids= must be given together, so that changes are counted in the same "
-            "way on both"
+            "ids= and held_out_ids= must be passed together, so that changes are counted in the same way on "
+            "both, got only one of them"
         )
     solving = _Refitting(policy, options, held_out, held_out_ids)
     if churn is None:
@@ -121,7 +119,7 @@ def refit(
 
 
 def measure_changes(policy: Policy, marked: Evidence) -> float:
-    """Return the share of decisions that differ from those of the policy that marked the rows."""
+    """Return the share of decisions that differ from those of the earlier policy, marked in the rows."""
     changed = (policy.probabilities(marked) * marked.costs[CHANGED]).sum(axis=1)
     return float(np.average(changed, weights=marked.weights))
 

@@ -165,7 +165,7 @@ def sensitivity(
 
 @dataclass(frozen=True)
 class _Search:
-    """A search for the range of a price, along one lever and around one point of a path."""
+    """A search for the levels at which the price of one rule is valid."""
 
     path: LevelPath
     point: Point

@@ -50,9 +50,8 @@ class Stream:
         paper's optimizers, over the warm-up.
     warm_up : int, optional
         The number of rows at the beginning on which sigma^2, the unit of the loss, the values of the groups
-        and
-        the first frequencies are estimated; 1,000 by default. These rows are kept until they are complete,
-        and then used like all others.
+        and the first frequencies are estimated; 1,000 by default. These rows are kept until they are
+        complete, and then used like all others.
 
     Examples
     --------
@@ -241,7 +240,7 @@ class Stream:
         )
 
     def _values_of(self, name: str, group: Any) -> Any:
-        """Return a known group with only the values in the warm-up and in the frequencies."""
+        """Return a known group without values that occur neither in the warm-up nor in `frequencies`."""
         if not isinstance(group, KnownGroup):
             return group
         named = {value for event in self.frequencies for other, value in event if other == name}

@@ -113,7 +113,7 @@ def _fields(root: Node) -> dict[str, Any]:
         **{key: None if node.value is None else node.positive() for key, node in settings.items()}
     )
     if not 1 <= root["warm_up"].count() <= root["seen"].count() <= root["rows"].count():
-        raise BadValueError("its rows, its rows so far (seen) and its warm_up contradict each other")
+        raise BadValueError("its numbers of rows must satisfy 1 <= warm_up <= seen <= rows")
     table = TableSum.from_node(root["table" if "table" in root.value else "fingerprint"])
     walk, n_places = optimizer.resume(root["walk"], len(form.bounds)), len(np.unique(form.couplings.indices))
     if isinstance(walk, NewtonState) and len(walk.slope) != (n_places if walk.mass else 0):
@@ -176,7 +176,7 @@ def _read_tiles(root: Node, form: LinearForm) -> dict[str, Any]:
 
 
 def _begin_tiles(form: LinearForm) -> dict[str, Any]:
-    """Return these fields for files of an earlier version, which contained no rows."""
+    """Return the fields of `_read_tiles` for files of an earlier version, which contain no rows."""
     return {
         "waiting": np.empty((len(form.feature_map.features) + 1, 0)),
         "followed": (),

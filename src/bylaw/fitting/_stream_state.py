@@ -122,7 +122,7 @@ class StreamState:
         self.form = replace_frequencies(self.form, self._parts, frequencies)
 
     def _measure(self, dual: Dual) -> None:
-        """Measure the current policy on a tile; drop the older measurements at each power of two."""
+        """Measure the current policy on a tile; drop old measurements if the tile is a power of two."""
         if not dual.mass:
             return
         answer = self.optimizer_state.answer

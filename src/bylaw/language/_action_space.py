@@ -114,9 +114,9 @@ class ActionSpace:
         normalize(scores, out)
 
     def curvature_diagonal(self, probabilities: Floats) -> Floats:
-        """Return the diagonal term of each row's derivative of probabilities by scores, (n_actions, n_rows).
+        """Return the diagonal terms of the Jacobian of each row's probabilities, (n_actions, n_rows).
 
-        The derivative is p_a 1{a = b} - p_a p_b where one action is taken, and the diagonal term is p_a.
+        The Jacobian with respect to the scores is p_a 1{a = b} - p_a p_b, and its diagonal terms are the p_a.
         """
         return probabilities
 
@@ -133,7 +133,7 @@ class ActionSpace:
         return self.actions
 
     def compare_actions(self, costs: Floats) -> Floats:
-        """Return costs (..., n_actions) minus those of the first action; for sets, return them unchanged."""
+        """Return costs (..., n_actions) minus the first action's cost; for sets, return them unchanged."""
         return costs[..., 1:] - costs[..., :1]
 
     def min_loss(self, losses: Floats) -> Floats:
@@ -176,7 +176,10 @@ class ActionSpace:
         return np.sqrt(np.maximum((squares - crosses).max(axis=0) + bounds, 0.0))
 
     def sample(self, probabilities: Floats, sampler: Sampler) -> NDArray[Any]:
-        """Sample a decision per row: indices of actions (n_rows,); for sets booleans (n_rows, n_classes)."""
+        """Sample a decision for each row from probabilities (n_actions, n_rows).
+
+        Return the indices of actions, (n_rows,), or for sets whether each label is included, (n_rows,
+        n_classes)."""
         return next(sampler([probabilities], ""))
 
     def name_decisions(self, sampled: NDArray[Any]) -> NDArray[Any]:

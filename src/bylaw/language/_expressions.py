@@ -45,9 +45,9 @@ Source = ReferenceColumn | CostColumn  # a column of the evidence other than a p
 
 
 class Term(NamedTuple):
-    """The part coefficient * source(x) * P(label | x) of a rate, counted on rows where `action` is taken.
+    """A summand of a rate: coefficient * source(x) * P(label | x) on rows where `action` is taken, else 0.
 
-    Without a label or a source, that factor is 1.
+    Without a source or a label, that factor is 1.
     """
 
     action: Value
@@ -301,7 +301,7 @@ class Atom:
 
 @dataclass(frozen=True, repr=False)
 class Rate:
-    """A sum of atoms with coefficients, plus a constant.
+    """A linear combination of atoms, such as error() or rejected(), plus a constant.
 
     Parameters
     ----------
@@ -351,7 +351,7 @@ class Rate:
         return _sum([(atom.given(conditions), c) for atom, c in self.terms], self.constant)
 
     def resolve(self, classes: Sequence[Value]) -> Rate:
-        """Replace rates that are defined by other rates, such as balanced_error(), with these."""
+        """Return the rate with rates such as balanced_error() replaced by the rates that define them."""
         if not any(atom.definition.derived for atom, _ in self.terms):
             return self
         total = Rate((), self.constant)
@@ -506,7 +506,7 @@ class Ratio:
         return self.numerator.terms + self.denominator.terms
 
     def resolve(self, classes: Sequence[Value]) -> Ratio:
-        """Replace rates that are defined by other rates, as in `Rate.resolve`."""
+        """Return the ratio with rates such as balanced_error() replaced by the rates that define them."""
         return Ratio(self.numerator.resolve(classes), self.denominator.resolve(classes))
 
     def split(self) -> Ratio:
@@ -638,7 +638,7 @@ class Rule:
 
     @property
     def bounded(self) -> Rate | Ratio:
-        """The expression that the rule bounds by a number: the rates of both sides together, or a ratio."""
+        """The expression that the rule bounds by a number: a ratio, or all rates moved to the left."""
         if self.factor is not None:
             return Ratio(self.left, self.factor)
         return replace(self.left - self.right, constant=0.0)
@@ -659,7 +659,7 @@ class Rule:
         return 1 if self.sense == "<=" else -1
 
     def at(self, level: float) -> Rule:
-        """Return the same rule with another level."""
+        """Return the same rule with another level, the number that bounds it."""
         return replace(self, right=_set_level(self.right, level, self))
 
     @property
@@ -768,7 +768,7 @@ class Band:
         return f"abs({self.rate}) <= {_format_template(self.limit, self)}"
 
     def at(self, level: float) -> Band:
-        """Return the same rule with another level."""
+        """Return the same rule with another level, the number that bounds it."""
         return replace(self, limit=_set_level(self.limit, level, self))
 
     def expand(
@@ -843,7 +843,7 @@ class Worst:
         return sum(parts, OVERALL * self.rate)
 
     def compare(self, reference: Conditions, others: Sequence[Conditions]) -> tuple[Rule, ...]:
-        """Return the rules that no other group has a larger rate than the group `reference`."""
+        """Return rules which require that no other group has a larger rate than the group `reference`."""
         return tuple(-self.given(reference) + self.given(group) <= 0 for group in others)
 
     def _refuse(self, other: object) -> NoReturn:

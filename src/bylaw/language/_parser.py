@@ -111,7 +111,7 @@ def parse(text: str) -> Rate | Ratio | Worst | Statement:
 
 
 def renew_text(text: str) -> str:
-    """Return the text of a rule as this version prints it; earlier versions saved `-f1('a') + 1`."""
+    """Return the text of a rule as this version prints it: earlier ones printed 1 - f1(1) as -f1(1) + 1."""
     return str(parse(text)) if re.search(r"\+ [\d.]", text) else text
 
 

@@ -41,9 +41,9 @@ class ExpandedRule(NamedTuple):
 
     @property
     def tolerance(self) -> float:
-        """The largest difference that the rule allows between rates of different rows.
+        """The largest difference between the rates of different rows that the rule allows.
 
-        Infinite for other rules, and if that difference is zero.
+        Infinite if the rule does not compare different rows, or allows no difference.
         """
         excess = self.excess
         compares = self.rule.is_linear and len(excess.by_condition()) > 1

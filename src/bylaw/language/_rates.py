@@ -39,7 +39,7 @@ def define_rate(
     constructor : callable
         The public function. The name of the rate is the name of this function.
     **properties
-        The other parameters of `bylaw.language.expressions.Definition`, such as `phrase`.
+        The other parameters of `Definition`, such as `phrase`.
     """
 
     def register(meaning: Callable[..., Meaning]) -> Callable[..., Meaning]:
@@ -163,7 +163,7 @@ def selected(label: Value) -> Rate:
     return make_rate("selected", as_scalar(label, "the label of selected()"))
 
 
-@define_rate(selected, phrase="are decided {0}", set_phrase="get a set that contains {0}")
+@define_rate(selected, phrase="get the decision {0}", set_phrase="get a set that contains {0}")
 def _selected(label: Value, *, space: ActionSpace) -> Meaning:
     options = space.named_options
     if label not in space.classes and label not in options:
@@ -446,7 +446,7 @@ def omits(reference: str) -> Rate:
     spaces=_SINGLE,
     instead="use omits(reference), the probability that the set lacks the reference's label",
     reads="reference",
-    phrase="are decided otherwise than by {0}",
+    phrase="get another decision than from {0}",
     saving="of changed decisions",
 )
 @define_rate(

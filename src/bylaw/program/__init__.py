@@ -1,4 +1,4 @@
-"""Demands on rows, compiled: the linear form, its smoothed dual, rates per row, solutions."""
+"""The compiled problem: its linear form, the smoothed dual, rates of rows, and solutions of solvers."""
 
 import lazy_loader
 

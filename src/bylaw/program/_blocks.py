@@ -1,8 +1,9 @@
-"""Blocks of rows, ready for a pass: features action-major, sorted by cell where groups are known.
+"""Blocks of rows with their features, arranged for fast sums over all rows.
 
-A cell holds the rows with the same known groups. A feature such as 1{S = s} p_y is p_y in the cells with S
-= s, and zero in all others. So rows need only the columns 1 and p_y, whatever the number of groups, and the
-curvature of each cell is a matrix of its own.
+If the values of some groups are known on each row, rows are sorted by cell: a cell holds the rows with the
+same known groups. A feature such as 1{S = s} p_y is p_y in the cells with S = s, and zero in all others. So
+rows need only the columns 1 and p_y, whatever the number of groups, and the second derivatives of the dual
+are one small matrix per cell.
 """
 
 from __future__ import annotations
@@ -20,29 +21,29 @@ from bylaw._base import Floats, Mask, Matrix, compact
 from bylaw.program._linear_form import Feature, FeatureMap, LinearForm, compute_scores, has_few
 from bylaw.rows import KnownGroup, ObservedRows, Part, RowData
 
-# Sizes of blocks and cells, by measurement. A block of features and scores fits in a core's cache. If rows
-# are sorted by cell, fewer calls count for more than the cache, and each visit to a cell takes as long as
-# VISIT_ROWS rows; blocks still have at most _SORTED_ROWS rows, because the first blocks serve as samples.
-BLOCK_ROWS = 8192
-CELL_ROWS = 64  # in a cell, on average: fewer do not pay for its own products of matrices
-_SORTED_VALUES = 2**18  # of a block that is sorted by cell
-_SORTED_ROWS = 32_768
-_VISIT_ROWS = 512
+# Sizes of blocks and cells were chosen by measurement. If rows are sorted by cell, fewer calls save more time
+# than a block that fits in the cache.
+BLOCK_ROWS = 8192  # rows of a block: its features and scores fit in a core's cache
+CELL_ROWS = 64  # least mean number of rows in a cell: with fewer, a matrix product per cell is too slow
+_SORTED_VALUES = 2**18  # most values in the columns of a block that is sorted by cell
+_SORTED_ROWS = 32_768  # most rows of such a block, because the first blocks serve as samples
+_VISIT_ROWS = 512  # rows per cell and block: the overhead of one cell takes as long as so many rows
 Places = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Cells:
-    """The combinations of values of some known groups; without groups, one cell of all rows."""
+    """The combinations of values of some known groups. Without groups, one cell holds all rows."""
 
     names: tuple[str, ...]
-    shape: tuple[int, ...]  # how many values each has
+    shape: tuple[int, ...]  # the number of values of each group
 
     @classmethod
     def find(cls, feature_map: FeatureMap, rows: RowData, n_rows: int | None = None) -> Cells:
-        """Return the cells of the groups that features refer to, as long as there are enough rows.
+        """Return the cells of the known groups on which the features depend.
 
-        The number of rows is that of these rows, or `n_rows` if most are not in memory.
+        A group that would leave fewer than `CELL_ROWS` rows per cell is left out. The number of rows is
+        `n_rows`, by default the length of `rows`; pass it if most rows are not in memory.
         """
         cells, n_rows = cls((), ()), len(rows) if n_rows is None else n_rows
         known = _read_known(rows)
@@ -62,12 +63,12 @@ class Cells:
         return np.ravel_multi_index(codes, self.shape).astype(np.min_scalar_type(len(self)))
 
     def lay_out(self, feature_map: FeatureMap, rows: RowData) -> Layout:
-        """Return how features are made of columns that the cells share."""
+        """Return how the features are made of columns that the cells share."""
         names = set(self.names)
-        if isinstance(rows, ObservedRows):  # cells are those of the groups as they were known before
+        if isinstance(rows, ObservedRows):  # cells are defined by the groups that were known before
             names -= {name for name in names if _was_corrected(rows, name)}
         columns: dict[Feature, int] = {}
-        shares = list[tuple[NDArray[np.intp], int]]()  # of each feature, its cells and its column
+        shares = list[tuple[NDArray[np.intp], int]]()  # for each feature: its cells and its column
         codes = np.indices(self.shape).reshape(len(self.shape), len(self))
         for feature in feature_map.features:
             inside = np.ones(len(self), dtype=bool)
@@ -87,7 +88,7 @@ def _read_known(rows: RowData) -> Mapping[str, KnownGroup]:
 
 
 def _was_corrected(rows: ObservedRows, name: str) -> bool:
-    """Return whether some value of a known group was observed to be another one, or is missing."""
+    """Return whether observed values of a known group are missing or differ from those known before."""
     group, before = rows.groups[name], rows.predicted.known_groups[name]
     if not isinstance(group, KnownGroup) or rows.find_partly_seen([name]):
         return True
@@ -95,7 +96,7 @@ def _was_corrected(rows: ObservedRows, name: str) -> bool:
 
 
 def _mark(rows: Sequence[NDArray[np.integer]], width: int) -> sparse.csr_array:
-    """Return ones in these columns of each row, (len(rows), width); columns are in order."""
+    """Return a sparse matrix (len(rows), width) with ones in the given, ascending columns of each row."""
     ends = np.cumsum([0, *map(len, rows)])
     columns = np.concatenate([np.zeros(0, np.int64), *rows])
     return sparse.csr_array((np.ones(len(columns)), columns, ends), shape=(len(rows), width))
@@ -103,32 +104,33 @@ def _mark(rows: Sequence[NDArray[np.integer]], width: int) -> sparse.csr_array:
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """F features as D columns that C cells share: in each cell, a feature is one of the columns, or zero."""
+    """The features, made of columns that the cells share: in each cell, a feature is one column or zero."""
 
     cells: Cells
-    columns: tuple[Feature, ...]  # D
-    embedding: sparse.csr_array  # (F, C * D): ones where a feature is a column
+    columns: tuple[Feature, ...]  # the columns, which are features themselves
+    embedding: sparse.csr_array  # (n_features, n_cells * n_columns): ones where a feature is a column
 
     @cached_property
     def operator(self) -> Matrix:
-        """The embedding, for products with it."""
+        """The matrix `embedding`, dense if it is small, for fast products."""
         return compact(self.embedding)
 
     @cached_property
     def _spans(self) -> NDArray[np.integer]:
-        """(F,): in how many cells each feature is a column."""
+        """The number of cells in which each feature is a column, (n_features,)."""
         return np.diff(self.embedding.indptr)
 
     @property
     def n_features(self) -> int:
-        """F."""
+        """The number of features."""
         return len(self._spans)
 
     def spread(self, matrix: Floats) -> Sequence[Floats | sparse.csr_array]:
-        """Return the weights of the columns in each cell, (A, D), of weights of features (F, A).
+        """Convert weights of features to weights of columns: one matrix (n_actions, n_columns) per cell.
 
-        They are sparse where most are zero, as with many classes: a label's score depends on its own
-        probability and on a few columns that all labels share.
+        `matrix` is (n_features, n_actions). The results are sparse if most entries are zero. This is common
+        with many classes, because the score of a label depends on its own probability and on a few shared
+        columns.
         """
         n_cells, n_columns, n_actions = len(self.cells), len(self.columns), matrix.shape[1]
         nonzero = int(np.count_nonzero(matrix, axis=1) @ self._spans)
@@ -139,15 +141,16 @@ class Layout:
         return [part.T for part in self.spread_matrix(matrix)]
 
     def spread_matrix(self, matrix: Floats) -> Floats:
-        """Return the weights as one array, (C, D, A)."""
+        """Return weights of columns, (n_cells, n_columns, n_actions), from weights of features."""
         return (self.operator.T @ matrix).reshape(len(self.cells), len(self.columns), -1)
 
     def moments(
         self, distribution: Floats, columns: Floats, starts: Places, wanted: Mask | None = None
     ) -> Floats:
-        """Return features distribution', (F, A), of a distribution (A, n_rows) and columns (D, n_rows).
+        """Return the sums features @ distribution', (n_features, n_actions), over the rows of a block.
 
-        If some entries (D, A) are wanted, others may be zero.
+        `distribution` is (n_actions, n_rows), `columns` is (n_columns, n_rows). With `wanted`, a mask
+        (n_columns, n_actions), other entries may be zero.
         """
         sums = np.zeros((len(self.cells), len(columns), len(distribution)))
         for cell, rows in iterate_cells(starts):
@@ -155,11 +158,11 @@ class Layout:
         return self.gather(sums)
 
     def gather(self, sums: Floats) -> Floats:
-        """Return the sums of features, (F, A), from those of columns in each cell, (C, D, A)."""
+        """Return sums of features, (n_features, n_actions), from sums of columns in each cell."""
         return self.operator @ sums.reshape(-1, sums.shape[2])
 
     def expand(self, columns: Floats, starts: Places) -> Floats:
-        """Return the features themselves, (F, n_rows)."""
+        """Return the features, (n_features, n_rows), of the rows of a block with these columns."""
         features = np.zeros((self.n_features, columns.shape[1]))
         made = np.repeat(np.arange(self.n_features), self._spans)
         cells, sources = np.divmod(self.embedding.indices.astype(np.int64), len(self.columns))
@@ -169,10 +172,11 @@ class Layout:
         return features
 
     def localize(self, features: Places, actions: Places) -> tuple[Places, Places, sparse.csr_array]:
-        """Return the q places (column, action) that Q places (feature, action) are in any cell, and where.
+        """Convert pairs (feature, action) to the pairs (column, action) of which they are made.
 
-        Places are in order of action. The matrix (Q, C * q) has ones where a place of features is a place of
-        columns in a cell.
+        Return the columns and the actions of the pairs that occur in any cell, in order of the action, and a
+        sparse matrix, (n_pairs, n_cells * n_local_pairs), with ones where a given pair is one of these pairs
+        in a cell.
         """
         ends, counts = self.embedding.indptr, self._spans[features]
         found = [self.embedding.indices[ends[f] : ends[f + 1]] for f in features]
@@ -185,28 +189,28 @@ class Layout:
 
 
 def iterate_cells(starts: Places) -> Iterator[tuple[int, slice]]:
-    """Yield the cells that have rows, each with its rows; cell c begins at starts[c], (C + 1,)."""
+    """Yield each cell that has rows, and the slice of its rows; `starts` are the first row of each cell."""
     ends = starts.tolist()
     return ((c, slice(*ends[c : c + 2])) for c in range(len(ends) - 1) if ends[c] < ends[c + 1])
 
 
 @dataclass(frozen=True)
 class Block:
-    """Some rows, ready for a pass: features action-major, and weights.
+    """The features and weights of some rows, arranged for fast sums.
 
-    Where rows are sorted by cell, only the columns of which their features are made are kept.
+    If rows are sorted by cell, only the columns of which the features are made are kept.
     """
 
-    columns: Floats  # (D, n_rows): without cells, the features (F, n_rows)
-    weights: Floats | None  # (n_rows,), or None for ones
-    seen: Floats | None = None  # (n_observed_columns, n_rows): the same for the features as observed
-    layout: Layout | None = None  # of features, where rows are sorted by cell
-    seen_layout: Layout | None = None  # of features as observed
-    cell_starts: Places | None = None  # (C + 1,): where each cell begins
-    order: NDArray[np.intp] | None = None  # (n_rows,): which rows of the evidence these are
+    columns: Floats  # (n_columns, n_rows): without cells, the features (n_features, n_rows)
+    weights: Floats | None  # (n_rows,): weights of the rows; None if all are one
+    seen: Floats | None = None  # (n_observed_columns, n_rows): columns of the observed features
+    layout: Layout | None = None  # of the features, if rows are sorted by cell
+    seen_layout: Layout | None = None  # of the observed features, if rows are sorted by cell
+    cell_starts: Places | None = None  # (n_cells + 1,): index of the first row of each cell
+    order: NDArray[np.intp] | None = None  # (n_rows,): indices of these rows in the evidence
 
     def rows(self, part: Part) -> Block:
-        """Return some of the rows, in order."""
+        """Return the block of some of the rows, which must be in ascending order."""
         return replace(
             self,
             columns=self.columns[:, part].copy(),
@@ -217,7 +221,7 @@ class Block:
         )
 
     def with_observed(self, twin: Block) -> Block:
-        """Return the block with the features of a twin, the same rows, as observed features."""
+        """Return the block with the features of another block of the same rows as observed features."""
         return replace(self, seen=twin.columns, seen_layout=twin.layout)
 
     @property
@@ -234,23 +238,23 @@ class Block:
 
     @property
     def starts(self) -> Places:
-        """(C + 1,): where each cell begins."""
+        """The index of the first row of each cell, and the number of rows, (n_cells + 1,)."""
         return np.array([0, self.n_rows]) if self.cell_starts is None else self.cell_starts
 
     @property
     def features(self) -> Floats:
-        """(F, n_rows), made where they are not kept."""
+        """The features, (n_features, n_rows), computed from the columns if rows are sorted by cell."""
         return self.columns if self.layout is None else self.layout.expand(self.columns, self.starts)
 
     @property
     def observed(self) -> Floats | None:
-        """(F', n_rows): the features of the rows as observed."""
+        """The features computed from observed labels and groups, (n_observed_features, n_rows), or None."""
         if self.seen is None or self.seen_layout is None:
             return self.seen
         return self.seen_layout.expand(self.seen, self.starts)
 
     def scores(self, score_matrix: Floats) -> Floats:
-        """Return features' score_matrix, (A, n_rows), of a matrix (F, A)."""
+        """Return score_matrix' @ features, (n_actions, n_rows), for a matrix (n_features, n_actions)."""
         if self.layout is None:
             return compute_scores(score_matrix, self.columns)
         weights, scores = self.layout.spread(score_matrix), np.empty((score_matrix.shape[1], self.n_rows))
@@ -259,16 +263,17 @@ class Block:
         return scores
 
     def moments(self, distribution: Floats, wanted: Mask | None = None) -> Floats:
-        """Return the sum of phi pi', (F, A), of a distribution (A, n_rows) times weights.
+        """Return the sums features @ distribution', (n_features, n_actions), over the rows.
 
-        If some entries of the columns, (D, A), are wanted, others may be zero.
+        `distribution`, (n_actions, n_rows), includes the row weights. With `wanted`, a mask (n_columns,
+        n_actions), other entries may be zero.
         """
         if self.layout is None:
             return _multiply(self.columns, distribution, wanted)
         return self.layout.moments(distribution, self.columns, self.starts, wanted)
 
     def observed_moments(self, distribution: Floats, wanted: Mask | None = None) -> Floats | None:
-        """Compute the same sum of the observed features, (F', A)."""
+        """Return the same sums as `moments` for the observed features, or None without such features."""
         if self.seen is None:
             return None
         if self.seen_layout is None:
@@ -277,7 +282,7 @@ class Block:
 
 
 def _multiply(columns: Floats, distribution: Floats, wanted: Mask | None) -> Floats:
-    """Return columns @ distribution.T, or its wanted entries alone."""
+    """Return columns @ distribution.T; with `wanted`, compute only its marked entries."""
     if wanted is None:
         return columns @ distribution.T
     moments = np.zeros(wanted.shape)
@@ -290,11 +295,11 @@ def _multiply(columns: Floats, distribution: Floats, wanted: Mask | None) -> Flo
 def make_blocks(
     form: LinearForm, evidence: RowData, most: int | None = None, like: Sequence[Block] | None = None
 ) -> list[Block]:
-    """Return all rows as blocks, or the first few blocks.
+    """Return the blocks of all rows, or only the first `most` of them.
 
-    Block i takes every n-th row from row i on, of the rows sorted by cell, so that the first few are a fair
-    sample of all and have their share of each cell. With `like`, each block has the same rows in the same
-    order as that one.
+    Block i takes every n-th row from row i on, of the rows sorted by cell, so that the first few blocks are a
+    representative sample with rows of each cell. With `like`, each block has the same rows in the same order
+    as the block in `like`.
     """
     evidence = _admit(form, evidence)
     if like is None:
@@ -316,9 +321,9 @@ def make_blocks(
 
 
 def make_batch_blocks(form: LinearForm, batch: RowData, layout: Layout | None) -> list[Block]:
-    """Return blocks of successive rows of a batch, with the cells of all rows.
+    """Return blocks of successive rows of a batch, sorted by the cells of `layout`.
 
-    They are faster to read than those of `make_blocks`, but no block is a sample.
+    They are faster to make than those of `make_blocks`, but a single block is not a representative sample.
     """
     batch, cells = _admit(form, batch), Cells((), ()) if layout is None else layout.cells
     ends = np.linspace(0, len(batch), _count_blocks(batch, cells) + 1).astype(np.intp).tolist()
@@ -331,7 +336,7 @@ def make_batch_blocks(form: LinearForm, batch: RowData, layout: Layout | None) -
 
 
 def _admit(form: LinearForm, rows: RowData) -> RowData:
-    """Check the rows against the form, and leave out rows of weight zero."""
+    """Check that the rows have what the form needs, and drop rows of weight zero."""
     rows = form.feature_map.admit(rows)
     if rows.weights is None or rows.weights.all():
         return rows
@@ -339,7 +344,7 @@ def _admit(form: LinearForm, rows: RowData) -> RowData:
 
 
 def _count_blocks(rows: RowData, cells: Cells) -> int:
-    """Return how many blocks to make: as many as fit the cache, or as visits to cells are worth."""
+    """Return the number of blocks: blocks fit in the cache, but are large enough for the number of cells."""
     size = BLOCK_ROWS
     if cells.names:
         most = min(_SORTED_VALUES // (len(rows.classes) + 1), _SORTED_ROWS)
@@ -354,21 +359,21 @@ def _make_sorted_block(
     codes: NDArray[np.integer],
     order: NDArray[np.intp],
 ) -> Block:
-    """Return the block of some rows in an order in which their cells, codes[order], are sorted."""
+    """Return the block of the rows with indices `order`, which must be sorted by cell."""
     shared = replace(form, feature_map=replace(form.feature_map, features=layout.columns))
     starts = np.searchsorted(codes[order], np.arange(len(layout.cells) + 1))
     return replace(make_block(shared, evidence, order), layout=layout, cell_starts=starts, order=order)
 
 
 def make_block(form: LinearForm, evidence: RowData, rows: Part = slice(None)) -> Block:
-    """Return the block of some rows of evidence that the form has admitted."""
+    """Return the block of some rows of evidence, which was checked by `FeatureMap.admit` before."""
     width = len(range(*rows.indices(len(evidence)))) if isinstance(rows, slice) else len(rows)
     features = form.feature_map.columns(evidence, rows, np.empty((len(form.feature_map.features), width)))
     return Block(features, None if evidence.weights is None else evidence.weights[rows].copy())
 
 
 def join_blocks(blocks: Sequence[Block]) -> list[Block]:
-    """Return the same rows in fewer blocks, each of several successive ones."""
+    """Return the same rows in fewer blocks, by joining successive ones."""
     blocks = [block for block in blocks if block.n_rows] or list(blocks[:1])
     ends = np.cumsum([block.n_rows for block in blocks])
     groups: dict[int, list[Block]] = {}

@@ -1,10 +1,11 @@
-"""The smoothed dual of a compiled problem, and the sums over rows that it is made of.
+"""The smoothed dual of a compiled problem, and the sums over rows from which it is computed.
 
-F(lambda) = E[lse_beta(-L - C' lambda)], lambda >= 0, whose gradient is the negative violation:
-dF/dlambda_j = b_j - <B_j, E[phi pi']>. The cost of a pass does not depend on the number of rules.
+The dual function is F(lambda) = E[lse_beta(-L - C' lambda)] for multipliers lambda >= 0, one per rule. Its
+gradient is the negative violation, dF/dlambda_j = b_j - <B_j, E[phi pi']>. The time for one evaluation does
+not depend on the number of rules.
 
-A pass is a function of a block of rows whose results add up. So rows need not be in memory: a pass travels
-to where they are, and only its sums come back.
+A pass is a function of a block of rows whose results are added up over the blocks. So rows need not be in
+memory: passes are sent to the processes that read the rows, and only the sums are returned.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from bylaw.language import ActionSpace
 from bylaw.program._blocks import Block, Layout, iterate_cells
 from bylaw.program._linear_form import LinearForm
 
-_DECIDED = 1e-9  # rows that are this sure of their answer add nothing to the curvature
-_MANY_ENTRIES = 2**14  # of moments, from which on only those that are used are computed
+_DECIDED = 1e-9  # a row adds nothing to the curvature if other decisions have a smaller probability
+_MANY_ENTRIES = 2**14  # least number of moments for which only the used ones are computed
 
 
 class Pass(Protocol):
-    """A function of a block of rows whose results add up. It may run in another process."""
+    """A function of a block of rows whose results are added up. It may run in another process."""
 
     def __call__(self, block: Block, /) -> Any: ...
 
@@ -52,11 +53,11 @@ class RowSource(Protocol):
         ...
 
     def total(self, *passes: Pass) -> list[Any]:
-        """Return the sums of each pass over all rows, all of them in one walk over the rows."""
+        """Return the sums of each pass over all rows; the rows are read once for all passes."""
         ...
 
     def observe(self, form: LinearForm, layout: Layout | None) -> RowSource:
-        """Return the same rows, whose blocks also have the observed features of this form, in this layout."""
+        """Return the same rows, with the observed features of `form` in their blocks."""
         ...
 
 
@@ -66,16 +67,16 @@ class UnseenRows(RowSource, Protocol):
 
     @property
     def layout(self) -> Layout | None:
-        """How features are made of columns in each cell, if there are cells."""
+        """The layout of features in columns and cells, or None without cells."""
         ...
 
     def sampling(self) -> AbstractContextManager[Callable[[int], RowSource]]:
-        """Take samples of about so many rows, which stay in the database and are dropped at the end."""
+        """Lend a function that samples about this many rows, which stay in the database until the end."""
         ...
 
 
 def sum_blocks(blocks: Iterable[Block], passes: Sequence[Pass]) -> list[Any]:
-    """Return the sums of each pass over these blocks, in their order."""
+    """Return the sums of each pass over these blocks, in the order of the passes."""
     checkpoint()
     with limit_blas_threads():
         parts = ([one(block) for one in passes] for block in blocks)
@@ -84,24 +85,24 @@ def sum_blocks(blocks: Iterable[Block], passes: Sequence[Pass]) -> list[Any]:
 
 @dataclass(frozen=True)
 class Support:
-    """The Q places (feature, action) that rules touch, for which the curvature is computed.
+    """The pairs (feature, action) on which rules depend; second derivatives are computed for these.
 
-    Where rows are sorted by cell, the q places (column, action) of these features.
+    If rows are sorted by cell, these are pairs (column, action) of the columns of the features.
     """
 
-    features: NDArray[np.int64]  # (Q,)
-    actions: NDArray[np.int64]  # (Q,), in order
+    features: NDArray[np.int64]  # (n_pairs,): the feature (or column) of each pair
+    actions: NDArray[np.int64]  # (n_pairs,): the action of each pair, in ascending order
 
     @cached_property
     def by_action(self) -> list[tuple[int, slice, NDArray[np.int64]]]:
-        """Every action that is touched, its places, and their features."""
+        """Each action in the support, the slice of its pairs, and the features of these pairs."""
         actions, starts, counts = np.unique(self.actions, return_index=True, return_counts=True)
         places = [slice(start, start + count) for start, count in zip(starts, counts, strict=True)]
         return [(int(a), place, self.features[place]) for a, place in zip(actions, places, strict=True)]
 
 
 class Sums:
-    """Sums over rows, as a dataclass; those of different rows add up field by field."""
+    """A dataclass of sums over rows. Sums over different rows are added field by field."""
 
     def __add__(self, other: Self) -> Self:
         pairs = [(getattr(self, field.name), getattr(other, field.name)) for field in fields(self)]  # type: ignore[arg-type]
@@ -110,24 +111,24 @@ class Sums:
 
 @dataclass(frozen=True)
 class Tally(Sums):
-    """The potential of the dual and its derivatives."""
+    """Sums over rows from which the dual and its derivatives are computed."""
 
-    mass: float  # total weight
+    mass: float  # sum of the row weights
     potential: float  # sum of lse_beta (or softplus) of the scores
-    moments: Floats  # (F, A): sum of phi pi'
-    curvature: Floats | None = None  # (C, q, q): in each cell, its second derivative at q places
-    observed: Floats | None = None  # (F', A): sum of phi' pi', with the features as observed
+    moments: Floats  # (n_features, n_actions): sum of phi pi'
+    curvature: Floats | None = None  # (n_cells, n_pairs, n_pairs): second derivatives
+    observed: Floats | None = None  # (n_observed_features, n_actions): the moments of observed features
 
 
 @dataclass(frozen=True)
 class TallyPass:
-    """The tally of the policy with scores features' score_matrix, and its curvature at a support."""
+    """A pass that computes a `Tally` of the policy with scores features' @ score_matrix."""
 
-    score_matrix: Floats  # (F, A)
+    score_matrix: Floats  # (n_features, n_actions)
     beta: float
     space: ActionSpace
     support: Support | None = None
-    wanted: tuple[Mask | None, Mask | None] = (None, None)  # entries of moments and observed moments
+    wanted: tuple[Mask | None, Mask | None] = (None, None)  # used entries of moments and observed moments
 
     def __call__(self, block: Block) -> Tally:
         scores = block.scores(self.beta * self.score_matrix)
@@ -147,24 +148,25 @@ class TallyPass:
 def _compute_curvature(
     block: Block, probabilities: Floats, space: ActionSpace, beta: float, support: Support
 ) -> Floats:
-    """Return the sum of beta phi_k phi_l (1{a = b} pi_a - pi_a pi_b) in each cell, (C, q, q).
+    """Return the second derivatives for the pairs of a support in each cell, (n_cells, n_pairs, n_pairs).
 
-    Rows that are decided are left out. For sets, labels are independent: the sum is that of
-    beta phi_k phi_l 1{a = b} pi_a (1 - pi_a). It is the same if rules touch only one action.
+    They are the sum of beta phi_k phi_l (1{a = b} pi_a - pi_a pi_b) over the rows. Rows whose decision is
+    practically certain are skipped. For sets, the decisions on labels are independent, and the sum is that of
+    beta phi_k phi_l 1{a = b} pi_a (1 - pi_a). Both formulas agree if the rules involve only one action.
     """
     starts, columns, mass = block.starts, block.columns, beta * block.row_weights
     total = np.zeros((len(starts) - 1, len(support.actions), len(support.actions)))
     alone = space.exclusive and len(support.by_action) == 1
     if space.exclusive and not alone:
-        # Subtract the products of all pairs of places, on undecided rows alone.
+        # Subtract beta phi_k phi_l pi_a pi_b, on rows without a certain decision.
         undecided = np.flatnonzero(probabilities.max(axis=0) < 1 - _DECIDED)
         if len(undecided) < block.n_rows:
             probabilities, columns, mass = probabilities[:, undecided], columns[:, undecided], mass[undecided]
             starts = np.searchsorted(undecided, starts)
         spread = columns[support.features] * (probabilities[support.actions] * np.sqrt(mass))
         for cell, rows in iterate_cells(starts):
-            total[cell] -= spread[:, rows] @ spread[:, rows].T  # of the same matrix: half the work
-    # Add the products of places of the same action.
+            total[cell] -= spread[:, rows] @ spread[:, rows].T  # one matrix: half the work
+    # Add the products of pairs that have the same action.
     diagonal = space.curvature_diagonal(probabilities)
     for action, place, features in support.by_action:
         chances, part, inside = diagonal[action], columns[features], starts
@@ -180,9 +182,9 @@ def _compute_curvature(
 
 @dataclass(frozen=True)
 class ResponsePass:
-    """The moments, (F, A), of the decisions of least cost, where an action costs features' costs."""
+    """A pass that computes the moments of the decisions of least cost, for action costs features' @ costs."""
 
-    costs: Floats  # (F, A)
+    costs: Floats  # (n_features, n_actions)
     space: ActionSpace
 
     def __call__(self, block: Block) -> Floats:
@@ -191,9 +193,9 @@ class ResponsePass:
 
 @dataclass(frozen=True)
 class LossRangePass:
-    """The sums over rows of the least and of the largest loss, (2,)."""
+    """A pass that computes the sums over rows of the smallest and of the largest loss of any action, (2,)."""
 
-    base: Floats  # (F, A)
+    base: Floats  # (n_features, n_actions)
     space: ActionSpace
 
     def __call__(self, block: Block) -> Floats:
@@ -204,17 +206,17 @@ class LossRangePass:
 
 @dataclass(frozen=True)
 class NormPass:
-    """The sums, (3,), of w ||C||, w ||C||^2 and w^2 ||C||^2 over rows with weights w.
+    """A pass that computes the sums of w ||C||, w ||C||^2 and w^2 ||C||^2 over rows with weights w, (3,).
 
-    ||C(x)||_{1->2} is the norm of the rules' costs on a row, the largest over decisions. These norms bound
-    gradients and their variance.
+    ||C(x)||_{1->2} is the largest norm, over decisions on row x, of the vector of the rules' costs less their
+    bounds. These norms bound gradients and their variance.
     """
 
     form: LinearForm
 
     @cached_property
     def _costs(self) -> list[tuple[NDArray[np.int64], sparse.csr_array, Floats]]:
-        """The features that rules touch, B'B and B'b of each action, for coefficients B and bounds b."""
+        """For each action: the features on which rules depend, B'B and B'b (coefficients B, bounds b)."""
         by_action, n_actions, costs = self.form.couplings.tocsc(), self.form.base.shape[1], []
         for action in range(n_actions):
             couplings = sparse.csr_array(by_action[:, action::n_actions])
@@ -224,7 +226,7 @@ class NormPass:
         return costs
 
     def measure(self, features: Floats) -> Floats:
-        """Compute the norm of each row, (n_rows,), from its features, (F, n_rows)."""
+        """Return the norm of each row, (n_rows,), from its features, (n_features, n_rows)."""
         squares, crosses = np.zeros((2, self.form.base.shape[1], features.shape[1]))
         for action, (used, gram, cross) in enumerate(self._costs):
             part = features[used]
@@ -239,45 +241,45 @@ class NormPass:
 
 
 def sum_features(block: Block) -> Floats:
-    """Return the sum of phi, (F,)."""
+    """Return the weighted sum of the features over the rows of a block, (n_features,)."""
     return block.moments(block.row_weights[None])[:, 0]
 
 
-_EXCESS_ROWS = 1024  # rows whose excesses are in memory at a time: there may be thousands of rules
+_EXCESS_ROWS = 1024  # rows whose excesses are computed at a time, to save memory if rules are many
 
 
 @dataclass(frozen=True)
 class RuleExcesses(Sums):
-    """By how much a policy exceeds the bounds of M rules, in the dual's units, and how precisely."""
+    """Sums for the excesses of rules (rates less bounds), in the dual's units, and their standard errors."""
 
     mass: float  # sum of weights w
     squared_mass: float  # sum of w^2
     value: float  # sum of w times the dual's value
-    excesses: Floats  # (M,): sum of w (c_j - b_j)
-    scaled: Floats  # (M,): sum of w^2 (c_j - b_j)
-    squares: Floats  # (M,): sum of w^2 (c_j - b_j)^2
+    excesses: Floats  # (n_rules,): sum of w (c_j - b_j)
+    scaled: Floats  # (n_rules,): sum of w^2 (c_j - b_j)
+    squares: Floats  # (n_rules,): sum of w^2 (c_j - b_j)^2
 
     @property
     def mean(self) -> Floats:
-        """E[c_j] - b_j, (M,): above zero where a rule is violated."""
+        """The excess of each rule, E[c_j] - b_j, (n_rules,): positive if the rule is violated."""
         return self.excesses / self.mass
 
     @property
     def standard_errors(self) -> Floats:
-        """The standard errors of the mean, (M,)."""
+        """The standard errors of the excesses, (n_rules,)."""
         spread = self.squares - 2 * self.mean * self.scaled + self.mean**2 * self.squared_mass
         return np.sqrt(np.maximum(spread, 0.0)) / self.mass
 
 
 @dataclass(frozen=True)
 class ExcessPass:
-    """The excesses of the policy with scores features' score_matrix."""
+    """A pass that computes the `RuleExcesses` of the policy given by the multipliers."""
 
     form: LinearForm
-    multipliers: Floats  # (M,)
+    multipliers: Floats  # (n_rules,)
     beta: float
     support: Support
-    couplings: Matrix  # (M, Q), at the places of the support
+    couplings: Matrix  # (n_rules, n_pairs): coefficients of the rules for each pair of the support
 
     def __call__(self, block: Block) -> RuleExcesses:
         starts = range(0, block.n_rows, _EXCESS_ROWS)
@@ -301,26 +303,26 @@ class ExcessPass:
 
 
 def measure_excesses(dual: Dual, multipliers: Floats) -> RuleExcesses:
-    """Return the excesses of the policy of these multipliers on the rows of the dual."""
+    """Return by how much the policy of these multipliers exceeds each rule's bound on the dual's rows."""
     rules = dual.rules
     return dual.total(ExcessPass(dual.form, multipliers, dual.beta, rules.support, rules.couplings))[0]
 
 
 @dataclass(frozen=True)
 class Simplex:
-    """The last `size` multipliers of a dual, which are not negative and have the sum `total`."""
+    """A constraint on the last `size` multipliers of a dual: they are non-negative with the sum `total`."""
 
     size: int
     total: float
 
     def start(self, n_rules: int) -> Floats:
-        """Return multipliers, (M,), of zero for rules and equal weights of groups."""
+        """Return initial multipliers, (n_rules,): zero for rules, and equal weights for groups."""
         point = np.zeros(n_rules)
         point[-self.size :] = self.total / self.size
         return point
 
     def project(self, point: Floats) -> Floats:
-        """Return the nearest point, (M,), with non-negative entries and the last on the simplex."""
+        """Return the nearest point, (n_rules,), with entries >= 0 and the last ones on the simplex."""
         nearest, last = np.maximum(point, 0.0), point[-self.size :]
         ordered = np.sort(last)[::-1]
         excess = (np.cumsum(ordered) - self.total) / np.arange(1, self.size + 1)
@@ -328,16 +330,16 @@ class Simplex:
         return nearest
 
     def add_equation(self, root: Floats, target: Floats) -> tuple[Floats, Floats]:
-        """Add the equation of the simplex as a line to a least-squares problem, (n, n) and (n,).
+        """Append the equation of the simplex to a least-squares problem, (n, n) and (n,), as one more row.
 
-        Its weight is far above the curvature; `rescale` removes the error that remains.
+        The weight of the row is far above the curvature; `rescale` removes the error that remains.
         """
         line = np.zeros(root.shape[1])
         line[-self.size :] = 1e3 * max(float(abs(root).max()), np.finfo(float).tiny)
         return np.vstack([root, line]), np.append(target, line[-1] * self.total)
 
     def rescale(self, point: Floats) -> Floats:
-        """Move a non-negative point, (M,), that is nearly on the simplex there."""
+        """Move a non-negative point that is nearly on the simplex onto it, (n_rules,)."""
         moved = point.copy()
         moved[-self.size :] *= self.total / float(moved[-self.size :].sum())
         return moved
@@ -346,9 +348,10 @@ class Simplex:
 def gradient_mapping(
     multipliers: Floats, gradient: Floats, alpha: float, simplex: Simplex | None = None
 ) -> Floats:
-    """Return G_alpha(lambda) = (lambda - P(lambda - alpha grad)) / alpha, (M,).
+    """Return the gradient mapping G_alpha(lambda) = (lambda - P(lambda - alpha grad)) / alpha, (n_rules,).
 
-    P projects on lambda >= 0 and, for weights of groups, on their simplex.
+    P is the projection on lambda >= 0 and, for weights of groups, on their simplex. The mapping is zero at
+    the optimum.
     """
     if simplex is not None:
         return (multipliers - simplex.project(multipliers - alpha * gradient)) / alpha
@@ -357,19 +360,19 @@ def gradient_mapping(
 
 @dataclass(frozen=True)
 class Hessian:
-    """couplings @ curvature @ couplings' + ridge, where M rules touch few of the Q places."""
+    """The matrix couplings @ curvature @ couplings' + ridge * identity, (n_rules, n_rules)."""
 
-    couplings: Matrix  # (M, Q)
-    curvature: Matrix  # (Q, Q)
+    couplings: Matrix  # (n_rules, n_pairs)
+    curvature: Matrix  # (n_pairs, n_pairs)
     ridge: float
 
     def __matmul__(self, vector: Floats) -> Floats:
         return self.couplings @ (self.curvature @ (self.couplings.T @ vector)) + self.ridge * vector
 
     def restrict(self, rules: NDArray[np.bool_] | slice) -> Floats:
-        """Return the part for some rules, as a dense matrix."""
+        """Return the rows and columns of some rules, as a dense matrix."""
         couplings, curvature = self.couplings[rules], self.curvature
-        if not isinstance(couplings, np.ndarray):  # few rules touch few places
+        if not isinstance(couplings, np.ndarray):  # few rules depend on few pairs
             touched = find_columns(couplings)
             couplings, curvature = couplings[:, touched], curvature[touched][:, touched]
         part = couplings @ as_dense(couplings @ as_dense(curvature)).T
@@ -387,41 +390,42 @@ class Hessian:
 
 @dataclass(frozen=True, eq=False)
 class RuleConstants:
-    """The places that rules and the objective touch, and the rules' coefficients there.
+    """The pairs (feature, action) on which rules and the objective depend, and the coefficients of the rules.
 
     Duals whose rules differ only in their bounds share one object.
     """
 
     form: LinearForm
-    layout: Layout | None  # how features are made of columns in each cell, where rows are sorted by cell
+    layout: Layout | None  # of features in columns and cells, if rows are sorted by cell
 
     @cached_property
     def places(self) -> NDArray[np.integer]:
-        """The touched places of the flattened moments (F, A), in order of action, (Q,)."""
+        """Indices of the pairs (feature, action) on which rules depend, in flattened moments, (n_pairs,)."""
         places, n_actions = np.unique(self.form.couplings.indices), self.form.base.shape[1]
         return places[np.argsort(places % n_actions, kind="stable")]
 
     @cached_property
     def support(self) -> Support:
-        """The places that rules touch."""
+        """The pairs (feature, action) on which rules depend."""
         return Support(*np.divmod(self.places, self.form.base.shape[1]))
 
     @cached_property
     def couplings(self) -> Matrix:
-        """The rules' coefficients at the places of the support, (M, Q)."""
+        """The coefficients of the rules for each pair of the support, (n_rules, n_pairs)."""
         return compact(self.form.operator[:, self.places])
 
     @cached_property
     def wanted(self) -> Mask | None:
-        """The entries (column, action) of moments that the objective or rules use; None for all."""
+        """A mask of the moments (column, action) that the objective or the rules use, or None for all."""
         return find_wanted(self.form.base, self.form.couplings, self.layout)
 
     @cached_property
     def local(self) -> tuple[Support, Matrix | None]:
-        """The places of columns that rules touch in any cell, and an embedding, (Q, C * q).
+        """The pairs (column, action) on which rules depend in any cell, and a matrix.
 
-        The embedding has ones where a place of the support is a place of columns in a cell. Without cells,
-        both are the same and it is None.
+        The matrix, (n_pairs, n_cells * n_local_pairs), has ones where a pair (feature, action) of the support
+        is one of these pairs in a cell. Without cells, the pairs are those of the support, and the matrix is
+        None.
         """
         if self.layout is None:
             return self.support, None
@@ -430,33 +434,33 @@ class RuleConstants:
 
     @cached_property
     def columns(self) -> NDArray[np.int64]:
-        """The columns of blocks that rules touch in any cell."""
+        """The columns of blocks on which rules depend in any cell."""
         return np.unique(self.local[0].features)
 
 
 @dataclass(eq=False)
 class RowConstants:
-    """Sums over the rows of a dual, each None until it is first used.
+    """Constants of a dual that are sums over its rows, each None until it is first used.
 
     Duals of the same rows share one object.
     """
 
     mass: float | None = None
     loss_range: tuple[float, float] | None = None
-    norms: tuple[LinearForm, tuple[float, float]] | None = None  # of the rules of this form
+    norms: tuple[LinearForm, tuple[float, float]] | None = None  # a form and the norms of its rules
 
 
 @dataclass(frozen=True)
 class Dual:
-    """The value, gradient and Hessian of the smoothed dual on all rows, and the constants of its theory."""
+    """The smoothed dual of a compiled problem on some rows, with its value, gradient and Hessian."""
 
     form: LinearForm
-    blocks: Sequence[Block]  # all rows; where these are not in memory, a fair sample of them, or none
-    beta: float
+    blocks: Sequence[Block]  # all rows; if they are out of memory, a representative sample, or nothing
+    beta: float  # inverse temperature: larger values make the policy less random
     ridge: float = 0.0  # adds ridge/2 |lambda|^2, so that noise in small samples makes no rule infeasible
-    observed_wanted: Mask | None = None  # entries (column, action) of observed moments that are used
-    source: RowSource | None = None  # all rows, where these are not in memory
-    simplex: Simplex | None = None  # where the last multipliers are, if they are weights of groups
+    observed_wanted: Mask | None = None  # mask (column, action) of the observed moments that are used
+    source: RowSource | None = None  # all rows, if they are out of memory
+    simplex: Simplex | None = None  # the constraint on the last multipliers, if they are weights of groups
     rules: RuleConstants = field(init=False, repr=False, compare=False)
     rows: RowConstants = field(init=False, repr=False, compare=False)
 
@@ -474,7 +478,7 @@ class Dual:
 
     @property
     def layout(self) -> Layout | None:
-        """How features are made of columns in each cell, where rows are sorted by cell."""
+        """The layout of features in columns and cells, or None if rows are not sorted by cell."""
         if isinstance(self.source, UnseenRows):
             return self.source.layout
         return self.blocks[0].layout if self.blocks else None
@@ -484,11 +488,11 @@ class Dual:
         return sum_blocks(self.blocks, passes) if self.source is None else self.source.total(*passes)
 
     def with_bounds(self, bounds: Floats) -> Dual:
-        """Return the dual of the same rows under other bounds, (M,)."""
+        """Return the dual of the same rows with other bounds of the rules, (n_rules,)."""
         return self._change(form=replace(self.form, bounds=bounds))
 
     def with_form(self, form: LinearForm) -> Dual:
-        """Return the dual of the same rows under rules with other coefficients of the same features."""
+        """Return the dual of the same rows for rules with other coefficients of the same features."""
         return self._change(rules=RuleConstants(form, self.layout), form=form)
 
     def with_beta(self, beta: float, ridge: float = 0.0) -> Dual:
@@ -496,12 +500,12 @@ class Dual:
         return self._change(beta=beta, ridge=ridge)
 
     def with_rows(self, blocks: Sequence[Block], source: RowSource | None = None) -> Dual:
-        """Return the dual of a sample of the rows; the units of the loss stay those of all rows."""
+        """Return the dual of a sample of the rows; its unit of the loss stays that of all rows."""
         units = RowConstants(loss_range=self.rows.loss_range)
         return self._change(rows=units, blocks=blocks, source=source)
 
     def sample(self, blocks: Sequence[Block], beta: float) -> Dual:
-        """Return the dual of a sample of the rows, with its own units of the loss."""
+        """Return the dual of a sample of the rows, with its own unit of the loss."""
         whole = sum(block.n_rows for block in blocks) == self.n_rows
         rows = self.rows if whole else RowConstants()
         return self._change(rows=rows, blocks=blocks, beta=beta, source=None)
@@ -511,20 +515,20 @@ class Dual:
         return self._change(blocks=blocks, observed_wanted=wanted, source=source)
 
     def with_source(self, source: RowSource) -> Dual:
-        """Return the dual of the same rows from another source."""
+        """Return the dual of the same rows, read from another source."""
         return self._change(source=source)
 
     def _change(
         self, rows: RowConstants | None = None, rules: RuleConstants | None = None, **changes: Any
     ) -> Dual:
-        """Replace some fields; without other constants, the new dual shares those of this one."""
+        """Return a copy with some fields replaced. Constants that are not given are shared with this dual."""
         other = replace(self, **changes)
         object.__setattr__(other, "rows", self.rows if rows is None else rows)
         object.__setattr__(other, "rules", self.rules if rules is None else rules)
         return other
 
     def measure_constants(self, *others: Pass) -> list[Any]:
-        """Compute all constants of the rows in one walk, and return the sums of other passes."""
+        """Compute all constants of the rows, reading them once, and return the sums of other passes."""
         losses, norms, *sums = self.total(self._loss_pass, NormPass(self.form), *others)
         self.rows.loss_range, self.rows.norms = self._read_range(losses), (self.form, self._read_norms(norms))
         return sums
@@ -538,25 +542,26 @@ class Dual:
         return self.rows.mass
 
     def tally(self, multipliers: Floats, curvature: bool = False, whole: bool = False) -> Tally:
-        """Return the sums over all rows, with the second derivatives if wanted.
+        """Compute the sums over all rows that give the dual and its derivatives at these multipliers.
 
-        With `whole`, compute also the moments that neither the objective nor a rule uses.
+        With `curvature`, they include second derivatives. With `whole`, they include the moments that neither
+        the objective nor a rule uses.
         """
         tally_pass = self.make_tally_pass(multipliers, curvature)
         return self.total(replace(tally_pass, wanted=(None, None)) if whole else tally_pass)[0]
 
     def make_tally_pass(self, multipliers: Floats, curvature: bool = False) -> TallyPass:
-        """Return the pass that computes a tally."""
+        """Return the pass that computes the sums of `tally` at these multipliers."""
         support = self.rules.local[0] if curvature else None
         matrix, space = self.form.score_matrix(multipliers), self.form.action_space
         return TallyPass(matrix, self.beta, space, support, (self.rules.wanted, self.observed_wanted))
 
     def value_and_gradient(self, multipliers: Floats) -> tuple[float, Floats]:
-        """Return F(lambda) and its gradient, (M,)."""
+        """Return F(lambda) and its gradient, (n_rules,)."""
         return self.first_order(self.tally(multipliers), multipliers)
 
     def first_order(self, total: Tally, multipliers: Floats) -> tuple[float, Floats]:
-        """Return F(lambda) and its gradient, (M,), from the tally of these multipliers."""
+        """Return F(lambda) and its gradient, (n_rules,), from the tally at these multipliers."""
         form = self.form
         value = total.potential / total.mass + float(form.bounds @ multipliers) - form.base_constant
         gradient = form.bounds - form.operator @ (total.moments.ravel() / total.mass)
@@ -564,16 +569,16 @@ class Dual:
         return value, gradient + self.ridge * multipliers
 
     def hessian(self, multipliers: Floats) -> Floats:
-        """Return the second derivatives of F, (M, M)."""
+        """Return the second derivatives of F, (n_rules, n_rules)."""
         return self.second_order(self.tally(multipliers, curvature=True)).restrict(slice(None))
 
     def second_order(self, total: Tally) -> Hessian:
-        """Return the second derivatives of F from a tally with curvature."""
+        """Return the second derivatives of F from a tally with second derivatives of rows."""
         assert total.curvature is not None
         curvature, embedding = total.curvature / total.mass, self.rules.local[1]
         if embedding is None:
             return Hessian(self.rules.couplings, curvature[0], self.ridge)
-        # The embedding adds up the curvature of all cells at the rules' places.
+        # Add up the curvature of all cells, from pairs of columns to pairs of the support.
         n_cells, size = curvature.shape[:2]
         if isinstance(embedding, np.ndarray):
             by_cell = embedding.reshape(len(embedding), n_cells, size).swapaxes(0, 1)
@@ -585,7 +590,7 @@ class Dual:
         return Hessian(self.rules.couplings, sparse.csr_array(embedding @ diagonal @ embedding.T), self.ridge)
 
     def stochastic_gradient(self, multipliers: Floats, block: Block) -> Floats:
-        """Return the gradient on some rows, each counting with its weight, (M,).
+        """Return an estimate of the gradient, (n_rules,), from the weighted rows of a block.
 
         It is unbiased for rows that are drawn uniformly and have weights of mean one.
         """
@@ -595,11 +600,11 @@ class Dual:
         return (self.form.bounds * total.mass - moments) / block.n_rows
 
     def conflict(self, multipliers: Floats) -> float:
-        """Return E[min over policies of lambda' c]: if it is positive, no policy satisfies every rule."""
+        """Return the minimum of E[lambda' (c - b)] over all policies; if positive, the rules conflict."""
         return float(multipliers @ self.best_responses([multipliers])[0])
 
     def best_responses(self, several: Sequence[Floats]) -> list[Floats]:
-        """Return E[c] - b, (M,), of the policies of least lambda'c, for each of some multipliers."""
+        """Return E[c] - b, (n_rules,), of the policy that minimizes E[lambda' c], for several lambda."""
         form = self.form
         costs = [(form.couplings.T @ one).reshape(form.base.shape) for one in several]
         sums = self.total(*(ResponsePass(one, form.action_space) for one in costs)) if costs else []
@@ -607,17 +612,17 @@ class Dual:
 
     @property
     def highest_cost(self) -> float:
-        """E[largest loss of a row]: no policy costs more."""
+        """The mean of the largest loss on each row: no policy costs more."""
         return self.loss_range[1]
 
     @property
     def loss_unit(self) -> float:
-        """E[largest - smallest loss of a row], or 1 if no decision matters to the objective."""
+        """The mean difference between largest and smallest loss on a row, or 1 if all losses are equal."""
         return self.loss_range[1] - self.loss_range[0] or 1.0
 
     @property
     def loss_range(self) -> tuple[float, float]:
-        """E[smallest loss of a row] and E[largest loss of a row]."""
+        """The means of the smallest and of the largest loss on each row."""
         if self.rows.loss_range is None:
             self.rows.loss_range = self._read_range(self.total(self._loss_pass)[0])
         return self.rows.loss_range
@@ -632,14 +637,15 @@ class Dual:
 
     @property
     def mean_norm(self) -> float:
-        """E||C(x)||_{1->2}, the bound on the gradient's norm."""
+        """E||C(x)||_{1->2}, a bound on the gradient's norm (see `NormPass`)."""
         return self._norms[0]
 
     @property
     def sigma2(self) -> float:
-        """sigma^2 = E||C(x)||_{1->2}^2, the bound on the variance of a stochastic gradient.
+        """The bound sigma^2 = E||C(x)||_{1->2}^2 on the variance of a stochastic gradient.
 
-        A row of weight w (of mean one) steps with w times its gradient: then also E[w^2 ||C(x)||^2].
+        If rows have weights w (of mean one), stochastic steps use w times the gradient of a row, so that the
+        bound is at least E[w^2 ||C(x)||^2].
         """
         return self._norms[1]
 
@@ -655,16 +661,17 @@ class Dual:
         return self.rows.norms[1]
 
     def _read_norms(self, sums: Floats) -> tuple[float, float]:
-        """Return E||C(x)|| and, also with weights, E||C(x)||^2."""
+        """Return E||C(x)|| and the bound sigma^2 from the sums of a `NormPass`."""
         first, second, scaled = (sums / self.mass).tolist()
         return first, max(second, scaled * self.n_rows / self.mass)
 
 
 def find_wanted(base: Floats, couplings: sparse.csr_array, layout: Layout | None) -> Mask | None:
-    """Return the entries (column, action) of moments that an objective (F, A) or rules (M, F * A) use.
+    """Return a mask (column, action) of the moments that the objective or the rules use.
 
-    Return None where these are not a small part of many. With many classes, a label's own probability matters
-    to its own inclusion alone, and the other entries would take most of the time.
+    The coefficients are `base`, (n_features, n_actions), and `couplings`, (n_rules, n_features * n_actions).
+    Return None, for all, unless the used moments are a small part of many. With many classes, the probability
+    of a label matters only for this label, and computing the other moments would take most of the time.
     """
     wanted: Mask = base != 0
     wanted.ravel()[couplings.indices] = True

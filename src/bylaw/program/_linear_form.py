@@ -1,8 +1,8 @@
 """Compile a problem into one linear form.
 
-Every loss and rule is c_j(x, a) = sum_k phi_k(x) B_j[k, a] - b_j with a few features phi of a row: chances
-of events such as 1, P(label | x), P(group, label | x), times columns of the evidence. All rates follow from
-the moments E[phi_k(x) pi(a | x)] of a policy.
+The loss and every rule are c_j(x, a) = sum_k phi_k(x) B_j[k, a] - b_j with a few features phi of a row x:
+probabilities of events such as 1, P(label | x), P(group, label | x), times columns of the evidence. All
+rates follow from the moments E[phi_k(x) pi(a | x)] of a policy pi.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ AnyRows = TypeVar("AnyRows", bound=RowData)
 
 
 class Feature(NamedTuple):
-    """source(x) * P(event | x)."""
+    """A number of each row: source(x) * P(event | x), or P(event | x) alone without a source."""
 
     source: Source | None
     event: Conditions
@@ -65,7 +65,7 @@ class Feature(NamedTuple):
 
 
 class Attribute(NamedTuple):
-    """What the fit knew of a group: its values, and whether rows show them."""
+    """The values of a group when the policy was fitted, and whether they were known on each row."""
 
     values: tuple[Value, ...]
     known: bool
@@ -73,7 +73,7 @@ class Attribute(NamedTuple):
 
 @dataclass(frozen=True)
 class FeatureMap:
-    """How to turn evidence into features, and what evidence that takes."""
+    """The features of a problem, and the groups, costs and functions from which they are computed."""
 
     action_space: ActionSpace
     features: tuple[Feature, ...]
@@ -81,16 +81,16 @@ class FeatureMap:
     functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict, compare=False)
 
     def admit(self, evidence: AnyRows) -> AnyRows:
-        """Return the rows, checked against the fit, with the costs of custom functions."""
+        """Return the rows with the costs that functions compute, after checking them against the fit."""
         if evidence.classes != self.action_space.classes:
             raise EvidenceError(
-                f"the policy decides among the classes {list(self.action_space.classes)}, in this order; "
-                f"the evidence has {list(evidence.classes)}"
+                f"the classes of the evidence must be {list(self.action_space.classes)}, in this order, as "
+                f"in the fit of the policy, got {list(evidence.classes)}"
             )
         if evidence.options and evidence.options != self.action_space.options:
             raise EvidenceError(
-                f"the policy decides among the options {list(self.action_space.options)}, in this order; the "
-                f"evidence has {list(evidence.options)}"
+                f"the options of the evidence must be {list(self.action_space.options)}, in this order, as "
+                f"in the fit of the policy, got {list(evidence.options)}"
             )
         groups = {name: _admit_group(name, fitted, evidence) for name, fitted in self.attributes.items()}
         costs = {
@@ -100,25 +100,25 @@ class FeatureMap:
         for name in self.reference_names:
             if name not in evidence.references:
                 raise EvidenceError(
-                    f"a rule refers to the earlier model {name!r}, which the evidence lacks",
+                    f"the evidence has no decisions of the earlier model {name!r}, which a rule refers to",
                     Remedy("pass_reference", name),
                 )
         return evidence.with_columns(groups={**evidence.groups, **groups}, costs={**evidence.costs, **costs})
 
     def columns(self, evidence: RowData, rows: Part, out: Floats) -> Floats:
-        """Write the features of these rows, (n_features, n_rows), to `out`, and return it."""
+        """Compute the features of these rows, (n_features, n_rows), write them to `out`, and return it."""
         for k, feature in enumerate(self.features):
             out[k] = feature.column(evidence, rows)
         return out
 
     @property
     def cost_names(self) -> list[str]:
-        """The cost arrays that features read."""
+        """The names of the cost arrays on which features depend."""
         return self._list_names(CostColumn)
 
     @property
     def reference_names(self) -> list[str]:
-        """The earlier models that features read."""
+        """The names of the earlier models on which features depend."""
         return self._list_names(ReferenceColumn)
 
     def _list_names(self, kind: type[Source]) -> list[str]:
@@ -127,11 +127,14 @@ class FeatureMap:
 
 
 def _admit_group(name: str, fitted: Attribute, evidence: RowData) -> Group:
-    """Return the group with the values of the fit, some of which may be missing in a batch."""
+    """Return the group of this evidence with the values of the fit.
+
+    Raise an `EvidenceError` if it is missing or has other values. Known groups may have fewer values.
+    """
     group = evidence.groups.get(name)
     if group is None or group.known != fitted.known:
         was = "values" if fitted.known else "probabilities"
-        message = f"was fitted with {was} of {name!r}" if group else f"needs {name!r} to decide"
+        message = f"needs the {was} of {name!r}, as in its fit" if group else f"needs {name!r} to decide"
         remedy = Remedy("pass_groups" if fitted.known else "pass_group_probabilities", name)
         raise EvidenceError(f"the policy {message}", remedy)
     if isinstance(group, KnownGroup):
@@ -139,13 +142,14 @@ def _admit_group(name: str, fitted: Attribute, evidence: RowData) -> Group:
     _refuse_unseen_values(name, group, fitted.values)
     if missing := set(fitted.values) - set(group.values):
         raise EvidenceError(
-            f"{name} lacks the probabilities of {sorted(map(str, missing))}; pass a column each"
+            f"the probabilities of {name!r} must have a column for each value of the fit; the columns of "
+            f"{sorted(map(str, missing))} are missing"
         )
     return group
 
 
 def admit_values(name: str, group: KnownGroup, values: tuple[Value, ...]) -> KnownGroup:
-    """Return the group with positions among the values of the fit."""
+    """Return the group with the values of the fit; raise an `EvidenceError` if it has others."""
     _refuse_unseen_values(name, group, values)
     return group.with_values(values)
 
@@ -153,17 +157,17 @@ def admit_values(name: str, group: KnownGroup, values: tuple[Value, ...]) -> Kno
 def _refuse_unseen_values(name: str, group: Group, values: tuple[Value, ...]) -> None:
     if unseen := set(group.values) - set(values):
         raise EvidenceError(
-            f"{name} has values the policy was not fitted on: {sorted(map(str, unseen))}; it knows "
-            f"{list(values)}. Fit again with such rows, or map them to a known value"
+            f"{name} has values that the policy was not fitted on: {sorted(map(str, unseen))}; it was fitted "
+            f"on {list(values)}. Fit again with such rows, or map them to a value of the fit"
         )
 
 
 def evaluate_cost(
     name: str, function: Callable[..., Any] | None, rows: RowData, space: ActionSpace
 ) -> Floats:
-    """Return the cost array of `custom(name)`, (n_rows, n_actions), or the result of its function.
+    """Return the cost array of `custom(name)`, (n_rows, n_actions).
 
-    The function is not called for a cost that was observed.
+    Costs are given, observed, or computed by their function; it is not called if the cost was observed.
     """
     known, observed = rows, False
     if isinstance(rows, ObservedRows):
@@ -176,27 +180,28 @@ def evaluate_cost(
         matrix = rows.costs[name]
     else:
         raise EvidenceError(
-            f"a rule refers to custom({name!r}), which the evidence lacks",
+            f"the evidence has no costs for custom({name!r}), which a rule refers to",
             Remedy("pass_changes" if name == CHANGED else "pass_costs", name),
         )
     if matrix.shape[1] != len(space.actions):
         raise EvidenceError(
-            f"costs[{name!r}] has {matrix.shape[1]} columns; it needs one per action, {list(space.actions)}"
+            f"costs[{name!r}] must have one column per action, {list(space.actions)}, got {matrix.shape[1]} "
+            "columns"
         )
     return matrix
 
 
 @dataclass(frozen=True)
 class LinearForm:
-    """The compiled problem. F features, A actions, M rules."""
+    """A compiled problem: the coefficients of features and actions in the loss and in each rule."""
 
     feature_map: FeatureMap
-    base: Floats  # (F, A): loss of an action = features' base
+    base: Floats  # (n_features, n_actions): the loss of each action is features' @ base + base_constant
     base_constant: float
-    couplings: sparse.csr_array  # (M, F * A): B_j, one flattened matrix per row
-    bounds: Floats  # (M,): b_j
+    couplings: sparse.csr_array  # (n_rules, n_features * n_actions): the matrices B_j, flattened, one per row
+    bounds: Floats  # (n_rules,): the constants b_j
     rules: tuple[ExpandedRule, ...]  # the M single rules, each with the statement it is part of
-    scales: Floats  # (M,): the unit each rule is measured in; couplings and bounds are divided by it
+    scales: Floats  # (n_rules,): the units of the rules, by which couplings and bounds are divided
     frequencies: Frequencies = field(default_factory=dict)
 
     @property
@@ -205,44 +210,44 @@ class LinearForm:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The names of the M rules."""
+        """The texts of the rules."""
         return tuple(str(found.rule) for found in self.rules)
 
     @cached_property
     def has_quotients(self) -> bool:
-        """Whether some rule is about a quotient."""
+        """Whether some rule bounds a ratio whose denominator depends on the decisions."""
         return not all(found.rule.is_linear for found in self.rules)
 
     @cached_property
     def places(self) -> NDArray[np.int64]:
-        """(M,): the place of each rule's statement in the problem."""
+        """The index of the statement in the problem that each rule is part of, (n_rules,)."""
         return np.array([found.place for found in self.rules], dtype=np.int64)
 
     @cached_property
     def operator(self) -> Matrix:
-        """The couplings, for products with them."""
+        """The coefficients of the rules, dense if they are few, for fast products."""
         return compact(self.couplings)
 
     def prices(self, multipliers: Floats) -> Floats:
-        """Return the price of each rule, (M,): the derivative of the cost in its bound, in its units."""
+        """Return the shadow price of each rule, (n_rules,): the derivative of the cost in its bound."""
         return multipliers / self.scales
 
     def score_matrix(self, multipliers: Floats) -> Floats:
-        """Return the matrix (F, A) of scores -(L + C' lambda), but for the bounds."""
+        """Return coefficients (n_features, n_actions) of the scores -(loss + priced costs of the rules)."""
         return -(self.base + (self.operator.T @ multipliers).reshape(self.base.shape))
 
 
 def compute_scores(score_matrix: Floats, features: Floats) -> Floats:
-    """Return score_matrix' features, (A, n_rows), of a matrix (F, A) and features (F, n_rows)."""
+    """Return the scores of actions, score_matrix' @ features, (n_actions, n_rows)."""
     if has_few(int(np.count_nonzero(score_matrix)), score_matrix.size):
         return sparse.csr_array(score_matrix.T) @ features
     return score_matrix.T @ features
 
 
 def has_few(nonzero: int, size: int) -> bool:
-    """Return whether products with a matrix are faster without its zeros, by measurement.
+    """Return whether a matrix has so few nonzero entries that sparse products are faster (by measurement).
 
-    With many classes most entries are zero: a label's score depends on its own probability alone.
+    With many classes most entries are zero, because the score of a label depends on its own probability.
     """
     return size >= 1000 and nonzero * 20 <= size
 
@@ -256,14 +261,15 @@ def compile_problem(
 ) -> LinearForm:
     """Return the linear form of a problem on these rows.
 
-    The objective of the worst group is compiled as the rate over all rows. Frequencies P(event) of the
-    conditions are measured on the evidence and kept in the form, unless they are given; so are the expanded
-    rules. `features` are placed first, even if nothing uses them.
+    For the objective `Worst`, the rate over all rows is compiled instead. By default, the frequencies
+    P(event) of the conditions are measured on the evidence, and the problem is expanded into single rules;
+    pass `frequencies` or `rules` to use those of another form. `features` come first in the form, even if
+    unused.
     """
     if evidence.margins is None and not evidence.row_weights.any():
-        raise EvidenceError("there are no rows, or none with a weight; pass at least one")
+        raise EvidenceError("the evidence must have at least one row with a positive weight, got none")
     space = problem.action_space(evidence.classes, evidence.options)
-    if rules is None and frequencies is None:  # rows that rules are stated on, not those of a fitted policy
+    if rules is None and frequencies is None:  # a new problem, not the rules of a fitted policy
         evidence.check_group_sizes(problem.compared_attributes)
     if rules is None:
         rules = problem.expand(evidence.classes, evidence.group_values, space.options)
@@ -272,7 +278,7 @@ def compile_problem(
     minimized = problem.minimize.rate if isinstance(problem.minimize, Worst) else problem.minimize
     if isinstance(minimized, Ratio) or not minimized.is_linear:
         raise RuleError(
-            f"minimize={problem.minimize} is not linear, and only solve() and frontier() minimize it"
+            f"minimize must be linear, got {problem.minimize}; only solve() and frontier() support others"
         )
     base, base_constant = compiler.rate(minimized)
     rows = [compiler.rate(found.excess) for found in rules]
@@ -294,22 +300,22 @@ def compile_problem(
 
 @dataclass(frozen=True)
 class RateParts:
-    """The rules' rates as sums of P parts, each given one of E conditions, in the rules' own units."""
+    """The rates of the rules as sums of parts, each given one condition, in the rules' own units."""
 
-    couplings: sparse.csr_array  # (P, F * A)
-    rules: NDArray[np.int64]  # (P,): the rule of each part
-    events: NDArray[np.int64]  # (P,): its condition
-    conditions: tuple[Conditions, ...]  # E of them; the empty one is that of all rows
-    frequencies: Floats  # (E,): P(condition)
+    couplings: sparse.csr_array  # (n_parts, n_features * n_actions): coefficients of each part
+    rules: NDArray[np.int64]  # (n_parts,): the index of the rule of each part
+    events: NDArray[np.int64]  # (n_parts,): the index of the condition of each part
+    conditions: tuple[Conditions, ...]  # the conditions; the empty one means all rows
+    frequencies: Floats  # (n_conditions,): the probability of each condition
 
     @cached_property
     def operator(self) -> Matrix:
-        """The couplings, for products with them."""
+        """The coefficients of the parts, dense if they are few, for fast products."""
         return compact(self.couplings)
 
 
 def compile_parts(form: LinearForm) -> RateParts:
-    """Return the parts of a form's rules, with its frequencies."""
+    """Return the rates of a form's rules as parts, one for each rule and condition."""
     compiler = _Compiler.resume(form.feature_map, form.frequencies)
     parts = [
         (j, condition, compiler.rate(part)[0])
@@ -327,16 +333,16 @@ def compile_parts(form: LinearForm) -> RateParts:
 
 
 def compile_rates(feature_map: FeatureMap, frequencies: Frequencies, rates: Sequence[Rate]) -> Floats:
-    """Return linear rates as matrices, (n_rates, F, A); they read only the features of the map."""
+    """Return linear rates as coefficients of the features of the map, (n_rates, n_features, n_actions)."""
     compiler = _Compiler.resume(feature_map, frequencies)
     shape = (len(feature_map.features), len(feature_map.action_space.actions))
     return np.array([_dense(compiler.rate(rate)[0], shape) for rate in rates]).reshape(-1, *shape)
 
 
 def measure_wholes(form: LinearForm, moments: Floats) -> Floats:
-    """Return the denominator of the quotient in each rule, (M,), for moments E[phi pi'] (F, A).
+    """Return the denominator of the ratio in each rule, (n_rules,), or one for rules without a ratio.
 
-    It is one for rules without a quotient.
+    `moments` E[phi pi'], (n_features, n_actions), are those of a policy.
     """
     wholes = np.ones(len(form.rules))
     if not form.has_quotients:
@@ -350,17 +356,17 @@ def measure_wholes(form: LinearForm, moments: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class LevelSlopes:
-    """The derivatives of M compiled rules in their levels, if these are levels of ratios.
+    """The derivatives of compiled rules in their levels (the numbers that bound them), for rules on ratios.
 
-    Compiled rules are affine in such levels. The derivatives of other rules are zero.
+    Compiled rules are affine in these levels. The derivatives of other rules are zero.
     """
 
-    couplings: sparse.csr_array  # (M, F * A)
-    bounds: Floats  # (M,)
+    couplings: sparse.csr_array  # (n_rules, n_features * n_actions): derivatives of the couplings
+    bounds: Floats  # (n_rules,): derivatives of the bounds
 
     @classmethod
     def of(cls, form: LinearForm, scales: Floats) -> LevelSlopes:
-        """Return the slopes of the rules of a form, in these units (M,)."""
+        """Return the derivatives for the rules of a form, divided by the units `scales`, (n_rules,)."""
         compiler = _Compiler.resume(form.feature_map, form.frequencies)
         rows, constants = list[Entries](), np.zeros(len(form.rules))
         for j, found in enumerate(form.rules):
@@ -374,23 +380,23 @@ class LevelSlopes:
         return cls(scale_rows(_stack(rows, form.base.shape), 1 / scales), -constants / scales)
 
     def move(self, form: LinearForm, shifts: Floats) -> LinearForm:
-        """Return the form with levels that are larger by these shifts (M,)."""
+        """Return the form after adding `shifts`, (n_rules,), to the levels of its rules."""
         couplings = form.couplings + scale_rows(self.couplings, shifts)
         return replace(form, couplings=sparse.csr_array(couplings), bounds=form.bounds + shifts * self.bounds)
 
 
 def measure_moments(form: LinearForm, rate: Rate, moments: Floats) -> float:
-    """Return a linear rate of a policy with moments E[phi pi'] (F, A) of a form."""
+    """Return the value of a linear rate for a policy with moments E[phi pi'] (n_features, n_actions)."""
     entries, constant = _Compiler.resume(form.feature_map, form.frequencies).rate(rate)
     known = {key: c for key, c in entries.items() if key[0] < len(moments)}
     return constant + sum(c * float(moments[key]) for key, c in known.items())
 
 
 def replace_frequencies(form: LinearForm, parts: RateParts, frequencies: Frequencies) -> LinearForm:
-    """Return the form with other frequencies of some conditions.
+    """Return the form after changing the frequencies of some conditions.
 
-    `parts` are those of the form with frequencies of one. The objective keeps the frequencies that it was
-    compiled with.
+    `parts` are those of the form, compiled with all frequencies equal to one. The objective keeps its
+    frequencies.
     """
     known = {**form.frequencies, **frequencies}
     divisors = np.array([known[condition] if condition else 1.0 for condition in parts.conditions])
@@ -406,11 +412,11 @@ Entries = dict[tuple[int, int], float]  # (feature, action) -> coefficient
 
 
 class _Compiler:
-    """The features and frequencies that rates have needed so far."""
+    """A compiler of rates to coefficients. It collects the features and frequencies that they use."""
 
     @classmethod
     def resume(cls, feature_map: FeatureMap, frequencies: Frequencies) -> _Compiler:
-        """Return a compiler with the features and frequencies of a form."""
+        """Return a compiler that begins with the features and frequencies of a form."""
         values = {name: attribute.values for name, attribute in feature_map.attributes.items()}
         compiler = cls(feature_map.action_space, values, dict(frequencies))
         compiler.features = {feature: k for k, feature in enumerate(feature_map.features)}
@@ -421,7 +427,7 @@ class _Compiler:
         space: ActionSpace,
         group_values: Mapping[str, Sequence[Value]],
         frequencies: dict[Conditions, float],
-        evidence: RowData | None = None,  # for frequencies that are not given
+        evidence: RowData | None = None,  # rows on which missing frequencies are measured
     ):
         self.space = space
         self.evidence = evidence
@@ -459,17 +465,19 @@ class _Compiler:
         return FeatureMap(self.space, tuple(self.features), attributes, functions)
 
     def own(self, conditions: Conditions) -> Conditions:
-        """Return the conditions with the values of the classes and groups: 1 may mean 1.0 or True."""
+        """Replace the values in conditions by the equal values of classes and groups: 1 may mean True."""
         return tuple((name, self.values.get(name, {}).get(value, value)) for name, value in conditions)
 
     def _feature(self, atom: Atom, source: Source | None, event: Conditions) -> int:
         name = source.name if isinstance(source, CostColumn) else None
         if name is not None and self.functions.setdefault(name, atom.function) is not atom.function:
-            raise RuleError(f"two costs are both called custom({name!r}); rename one of them")
+            raise RuleError(
+                f"custom({name!r}) must have the same function in all rules, got two; rename one of them"
+            )
         return self.features.setdefault(Feature(source, event), len(self.features))
 
     def frequency(self, conditions: Conditions) -> float:
-        """Return P(conditions), as given or else as measured."""
+        """Return P(conditions), as given or else measured on the evidence."""
         if not conditions:
             return 1.0
         if conditions not in self.frequencies:
@@ -480,24 +488,24 @@ class _Compiler:
 
 
 def measure_frequency(conditions: Conditions, rows: RowData) -> float:
-    """Return P(event) on these rows; raise if they have no weight."""
+    """Return P(conditions) on these rows. Raise an `EvidenceError` if it is not positive."""
     frequency = rows.frequency(conditions)
     if frequency > 0:
         return frequency
     if isinstance(rows, ObservedRows) and rows.find_partly_seen(dict(conditions)):
         raise EvidenceError(
-            f"a rule refers to rows with {format_conditions(conditions)}, hardly any of which was seen: "
-            f"their prediction-powered frequency is {frequency:.3g}; remove the rule, merge the group with "
-            "another, or see more rows"
+            f"a rule refers to rows with {format_conditions(conditions)}, but too few of them were observed: "
+            f"their prediction-powered frequency must be positive, got {frequency:.3g}; remove the rule, "
+            "merge the group with another, or observe more rows"
         )
     raise EvidenceError(
-        f"a rule refers to rows with {format_conditions(conditions)}, but they have no weight here; "
-        "remove the rule, merge the group with another, or add rows"
+        f"a rule refers to rows with {format_conditions(conditions)}, but no row of the evidence with a "
+        "positive weight satisfies that; remove the rule, merge the group with another, or add rows"
     )
 
 
 def add_label(conditions: Conditions, label: Value | None) -> Conditions | None:
-    """Return the conditions and this label; None if they contradict each other."""
+    """Return the conditions together with this label, or None if they have another label."""
     event = dict(conditions)
     if label is not None and event.setdefault(LABEL, label) != label:
         return None
@@ -520,18 +528,19 @@ def _stack(rows: list[Entries], shape: tuple[int, int]) -> sparse.csr_array:
 
 
 def scale_rows(matrix: sparse.csr_array, factors: Floats) -> sparse.csr_array:
-    """Return the matrix (M, N) with each row times its factor (M,)."""
+    """Multiply each row of a matrix, (n_rows, n_columns), by its factor, (n_rows,)."""
     data = matrix.data * np.repeat(factors, np.diff(matrix.indptr))
     return sparse.csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
 
 
 def _scales(feature_map: FeatureMap, couplings: sparse.csr_array, evidence: RowData) -> Floats:
-    """Return the unit of each rule, (M,): one in ordinary units, otherwise the rule's own size.
+    """Return the unit of each rule, (n_rules,): one for rules of ordinary size, otherwise the typical size.
 
-    So the tolerance of ordinary rules is absolute, and millions and millionths are solved alike.
+    So the tolerance of ordinary rules is absolute, and rules in millions or millionths are solved equally
+    well.
     """
     features, margins = feature_map.features, evidence.margins
-    # Measure about E|phi|, (F,), on a few rows, or from the sums of rows that are not in memory.
+    # Estimate E|phi|, (n_features,), on a few rows or, if rows are not in memory, from sums over them.
     if margins is not None and not len(evidence):
         feature_map.admit(evidence)
         typical = np.array([margins.estimate_size(feature.source, feature.event) for feature in features])
@@ -548,14 +557,14 @@ def _scales(feature_map: FeatureMap, couplings: sparse.csr_array, evidence: RowD
 
 
 def check_options_cost(minimize: Objective, form: LinearForm, evidence: RowData) -> None:
-    """Raise a `RuleError` if an option would take all rows: it costs nothing, and violates no rule.
+    """Raise a `RuleError` if an option costs nothing and violates no rule: it would get all rows.
 
-    `form` is the problem with this objective, compiled on these rows; of the worst group's, with any weights.
+    `form` is the problem with this objective, compiled on these rows; for `Worst`, with any group weights.
     """
     space = form.action_space
     if not minimize.is_probability or any(factor < 0 for _, factor in minimize.terms):
-        return  # what other actions earn may outweigh an option that costs nothing
-    for option in space.named_options:  # a rejection that nothing limits is what was asked for
+        return  # other actions may have negative costs, less than an option that costs nothing
+    for option in space.named_options:  # rejections without a limit are intended
         place = space.position(option)
         if form.base[:, place].any() or _breaks_rules(form, place, evidence):
             continue
@@ -563,16 +572,15 @@ def check_options_cost(minimize: Objective, form: LinearForm, evidence: RowData)
         priced = Worst(minimize.rate + cost, minimize.by) if isinstance(minimize, Worst) else minimize + cost
         raise RuleError(
             f"the option {option!r} costs nothing and no rule limits it, so that it would get all rows: "
-            f"add its cost to what is minimized, such as {priced}, or bound it, "
-            f"selected({option!r}) <= 0.05"
+            f"add its cost to the objective, such as minimize={priced}, or add a rule that bounds it, such "
+            f"as selected({option!r}) <= 0.05"
         )
 
 
 def check_options_of_ratio(minimize: Objective, forms: Sequence[LinearForm], evidence: RowData) -> None:
-    """Raise a `RuleError` if a ratio does not distinguish an option from a label and no rule limits it.
+    """Raise a `RuleError` if minimizing a ratio treats an option like a label and no rule limits the option.
 
-    `forms` are the problem with the ratio's numerator, and with its denominator, as objective, compiled on
-    these rows.
+    `forms` are the problem compiled on these rows with the numerator and with the denominator as objective.
     """
     space, base = forms[0].action_space, np.vstack([form.base for form in forms])
     labels = base[:, [space.position(label) for label in space.classes]]
@@ -585,18 +593,19 @@ def check_options_of_ratio(minimize: Objective, forms: Sequence[LinearForm], evi
         if option in space.named_options:
             what, rate = f"the option {option!r}", f"selected({option!r})"
         raise RuleError(
-            f"{what} costs nothing in minimize={minimize} and no rule limits it, so that chance would "
-            f"decide who gets it: minimize error() + 0.1 * {rate} subject to a rule on what is minimized "
-            f"now, such as {minimize} <= 0.5, or bound it, {rate} <= 0.05"
+            f"{what} costs as little as a label in minimize={minimize} and no rule limits it, so that it "
+            f"would be assigned arbitrarily: minimize error() + 0.1 * {rate} subject to a rule on the "
+            f"present objective, such as {minimize} <= 0.5, or add a rule such as {rate} <= 0.05"
         )
 
 
 def _breaks_rules(form: LinearForm, place: int, evidence: RowData) -> bool:
-    """Return whether a rule is violated, beyond rounding, if all rows get the action at this place.
+    """Return whether the decision for one action on all rows violates a rule, by more than rounding errors.
 
-    A rule that depends on other columns than probabilities counts as violated.
+    `place` is the index of the action. Rules that depend on other columns than probabilities count as
+    violated.
     """
-    couplings = form.couplings[:, place :: form.base.shape[1]].tocoo()  # (M, F)
+    couplings = form.couplings[:, place :: form.base.shape[1]].tocoo()  # (n_rules, n_features)
     totals: Floats = -form.bounds.copy()
     for j, k, coefficient in zip(*couplings.coords, couplings.data, strict=True):
         source, event = form.feature_map.features[k]

@@ -1,9 +1,9 @@
 """Observed rates of the rules on the rows of a dual, and their standard errors.
 
-Observed rates are sums over rows and linear in the policy, as predicted ones are. To first order, a row
-moves a rate by its influence: its contribution less the rate times P(event | x) / P(event), since a
-conditional rate is a ratio of two means. The variance of the rate is that of the influences over the number
-of rows.
+Observed rates use observed labels and groups. They are sums over rows and linear in the policy, as predicted
+rates are. To first order, a row changes a rate by its influence: its contribution less the rate times
+P(event | x) / P(event), because a conditional rate is a ratio of two means. The variance of the rate is the
+variance of the influences divided by the number of rows.
 """
 
 from __future__ import annotations
@@ -34,36 +34,36 @@ from bylaw.rows import ObservedRows, RowData
 
 
 class RateExcess(NamedTuple):
-    """How far the rates of a policy are beyond the stated bounds, (M,) each, in the dual's units."""
+    """The excesses of a policy's rates beyond the stated bounds, (n_rules,) each, in the dual's units."""
 
     predicted: Floats
     observed: Floats
 
     @property
     def error(self) -> Floats:
-        """The plug-in error: observed less predicted."""
+        """The plug-in error of each rate: observed less predicted."""
         return self.observed - self.predicted
 
 
-Target = Callable[[RateExcess], Floats]  # (M,): what must be <= 0
+Target = Callable[[RateExcess], Floats]  # returns the excess of each rule that must be <= 0, (n_rules,)
 
 
 @dataclass(frozen=True)
 class ObservedRates:
-    """The rules compiled on the rows as observed."""
+    """The rules compiled with observed labels and groups."""
 
     form: LinearForm
-    couplings: sparse.csr_array  # (M, F' * A), in the units of the dual's rules
-    visible: NDArray[np.bool_]  # (M,): rules of which everything was observed
-    empty: tuple[Conditions, ...] = ()  # cells of families that no row shows; their rules are not visible
+    couplings: sparse.csr_array  # (n_rules, n_observed_features * n_actions), in the dual's units
+    visible: NDArray[np.bool_]  # (n_rules,): rules whose labels and groups were all observed
+    empty: tuple[Conditions, ...] = ()  # conditions of families without observed rows; rules not visible
 
     @cached_property
     def operator(self) -> Matrix:
-        """The couplings, for products with them."""
+        """The coefficients of the rules, dense if they are few, for fast products."""
         return compact(self.couplings)
 
     def measure(self, dual: Dual, total: Tally) -> RateExcess:
-        """Return by how much the policy of a tally exceeds the bounds."""
+        """Return the excesses of predicted and observed rates of the policy whose sums are `total`."""
         bounds = dual.form.bounds
         predicted = dual.form.operator @ (total.moments.ravel() / total.mass) - bounds
         assert total.observed is not None
@@ -71,15 +71,16 @@ class ObservedRates:
         return RateExcess(predicted, np.where(self.visible, observed, predicted))
 
     def measure_cost(self, total: Tally) -> float:
-        """Return the objective of the policy whose rows were tallied, as observed."""
+        """Return the objective of the policy whose sums are `total`, with observed labels and groups."""
         assert total.observed is not None
         return float((self.form.base * total.observed).sum()) / total.mass + self.form.base_constant
 
 
 def compile_observed(problem: Problem, form: LinearForm, rows: ObservedRows) -> ObservedRates:
-    """Compile the rules of `form` on the rows as observed.
+    """Compile the rules of `form` with the observed labels and groups of the rows.
 
-    Rules of a family about a cell without rows, such as a label that a group never has, stay as predicted.
+    Rules of a family about a cell without rows, such as a label that never occurs in a group, keep their
+    predicted rates.
     """
     empty = dict.fromkeys(
         condition
@@ -98,7 +99,7 @@ def compile_observed(problem: Problem, form: LinearForm, rows: ObservedRows) -> 
 
 
 def attach_observed(dual: Dual, rates: ObservedRates, rows: ObservedRows) -> Dual:
-    """Return the dual whose blocks have the features of the same rows as observed."""
+    """Return the dual with observed features of the same rows in its blocks."""
     twins = make_blocks(rates.form, rows, like=dual.blocks)
     blocks = [block.with_observed(twin) for block, twin in zip(dual.blocks, twins, strict=True)]
     source = None if dual.source is None else dual.source.observe(rates.form, twins[0].layout)
@@ -106,44 +107,45 @@ def attach_observed(dual: Dual, rates: ObservedRates, rows: ObservedRows) -> Dua
     return dual.with_observed(blocks, wanted, source)
 
 
-# Rates are measured on some rows: so many show well how much they vary, and fewer if there are many rules.
-_MOST_ROWS = 2**17
-_MOST_VALUES = 2**24  # rows times rules
-_TILE = 2**17  # of these, at a time
+_MOST_ROWS = 2**17  # most rows on which standard errors are estimated: more hardly improve them
+_MOST_VALUES = 2**24  # most rows times rules, so that many rules use fewer rows
+_TILE = 2**17  # rows times rules that are computed at a time, to save memory
 
 
 class StandardErrors(NamedTuple):
-    """Standard errors of the rules' rates, (M,) each, in the dual's units."""
+    """Standard errors of the rules' rates, (n_rules,) each, in the dual's units."""
 
     predicted: Floats
     observed: Floats
-    error: Floats  # of observed less predicted
+    error: Floats  # of the difference, observed less predicted
 
 
 @dataclass(frozen=True)
 class _View:
-    """The rates on one set of features: as predicted, or as observed."""
+    """The coefficients of the rules for predicted features or for observed ones."""
 
-    couplings: Matrix  # (M, F * A), in the dual's units
+    couplings: Matrix  # (n_rules, n_features * n_actions), in the dual's units
     parts: RateParts
-    scales: Floats  # (M,): the dual's units
-    conditions: list[int]  # E features that are P(condition | x)
-    chances: list[Floats] | None = None  # the same for each block, (E, n_rows), where they are no features
+    scales: Floats  # (n_rules,): the units of the dual's rules
+    conditions: list[int]  # indices of the features that are P(condition | x)
+    chances: list[Floats] | None = None  # (n_conditions, n_rows) of each block, if not features
 
     def find_chances(self, block: int, features: Floats) -> Floats:
-        """Return the chances of the conditions, (E, n_rows), in a block with these features."""
+        """Return the probabilities of the conditions on each row of a block, (n_conditions, n_rows)."""
         return features[self.conditions] if self.chances is None else self.chances[block]
 
     def restrict(
         self, rules: NDArray[np.int64], moments: Floats, mass: float
     ) -> Callable[[Floats, Floats, Floats], Floats]:
-        """Return a function of features, probabilities and chances: the influence of each row on some rates.
+        """Return a function that computes the influence of each row on the rates of some rules.
 
-        The influences, (len(rules), n_rows), are for a policy with these moments (F, A), and have mean zero.
+        Its arguments are the features, the probabilities of the actions and those of the conditions, each
+        with one column per row. The influences, (len(rules), n_rows), are for a policy with these moments;
+        their mean is zero.
         """
         parts, shape = self.parts, (len(self.scales), len(self.parts.conditions))
         rates = parts.operator @ (moments.ravel() / mass) / self.scales[parts.rules]
-        # A row with a condition lowers the rates given this condition: rates over frequencies, (M, E).
+        # A row that satisfies a condition lowers the rates given it, by rate / frequency.
         entries = rates / parts.frequencies[parts.events], (parts.rules, parts.events)
         slopes = compact(sparse.csr_array(entries, shape=shape))[rules]
         couplings = self.couplings[rules]
@@ -157,27 +159,27 @@ class _View:
 
 @dataclass(frozen=True)
 class RateUncertainty:
-    """How much the rules' rates vary from sample to sample, measured on some blocks of the rows."""
+    """The sampling variance of the rules' rates, estimated on some blocks of the rows."""
 
-    sample: Dual  # a part of the rows
-    n_rows: int  # of all
-    views: tuple[_View, _View]  # as predicted, as observed
+    sample: Dual  # some of the rows
+    n_rows: int  # the number of all rows
+    views: tuple[_View, _View]  # for predicted and for observed rates
 
     @classmethod
     def of(cls, dual: Dual, rates: ObservedRates, evidence: RowData, rows: RowData) -> RateUncertainty:
-        """Measure on a dual whose blocks have the features of the evidence and the observed rows."""
+        """Return the uncertainty for a dual with observed features and the rows that it was made of."""
         most = max(min(_MOST_VALUES // dual.n_rules, _MOST_ROWS) // dual.blocks[0].n_rows, 1)
         pairs = ((dual.form, dual.form.operator, evidence), (rates.form, rates.operator, rows))
         predicted, observed = (_compile(dual, *pair, most) for pair in pairs)
         return cls(dual.with_rows(dual.blocks[:most]), dual.n_rows, (predicted, observed))
 
     def tally(self, multipliers: Floats, beta: float) -> Tally:
-        """Return the sums over the sample."""
+        """Return the sums over the sampled rows for the policy of these multipliers."""
         return self.sample.with_beta(beta).tally(multipliers)
 
     def standard_errors(self, multipliers: Floats, beta: float, total: Tally | None = None) -> StandardErrors:
-        """Return the standard errors of the rates of a policy; its tally may be given."""
-        rules, places = np.unique(self.mirrors, return_inverse=True)  # a rule and its opposite vary alike
+        """Return the standard errors of a policy's rates; `total` may be its tally on the sample."""
+        rules, places = np.unique(self.mirrors, return_inverse=True)  # opposite rules have equal variances
         squares = np.zeros((3, len(rules)))
         for weights, predicted, observed in self._influences(multipliers, beta, rules, total):
             predicted *= weights
@@ -189,12 +191,12 @@ class RateUncertainty:
 
     @cached_property
     def mirrors(self) -> NDArray[np.int64]:
-        """(M,): for each rule the first that is the same or its opposite."""
+        """For each rule, the index of the first rule that is the same or its opposite, (n_rules,)."""
         both = [sparse.csr_array(view.couplings) for view in self.views]
         return find_mirrors(sparse.csr_array(sparse.hstack(both, format="csr")))
 
     def covariance(self, multipliers: Floats, beta: float, rules: NDArray[np.int64]) -> Floats:
-        """Return the covariance of the observed rates of some rules."""
+        """Return the covariance matrix of the observed rates of some rules."""
         total = np.zeros((len(rules), len(rules)))
         for weights, _, observed in self._influences(multipliers, beta, rules):
             total += (observed * weights**2) @ observed.T
@@ -202,13 +204,13 @@ class RateUncertainty:
 
     @property
     def _shrinkage(self) -> float:
-        """The factor from a root of a sum of squares on the sample to a standard error on all rows."""
+        """The factor from the root of a sum of squares on the sample to a standard error on all rows."""
         return math.sqrt(self.sample.n_rows / self.n_rows) / self.sample.mass
 
     def _influences(
         self, multipliers: Floats, beta: float, rules: NDArray[np.int64], total: Tally | None = None
     ) -> Iterator[tuple[Floats, Floats, Floats]]:
-        """Yield weights, (n_rows,), and influences on predicted and observed rates, by tile."""
+        """Yield, for parts of the rows, weights and influences on predicted and on observed rates."""
         total = self.tally(multipliers, beta) if total is None else total
         assert total.observed is not None
         predicted = self.views[0].restrict(rules, total.moments, total.mass)
@@ -231,7 +233,7 @@ class RateUncertainty:
 
 
 def _compile(dual: Dual, form: LinearForm, couplings: Matrix, rows: RowData, most: int) -> _View:
-    """Return a view, with the chances of conditions that are no features of the sample's blocks."""
+    """Return the coefficients of the rules for one set of features, with the probabilities of conditions."""
     parts = compile_parts(form)
     conditions = tuple(Feature(None, condition) for condition in parts.conditions)
     places = {feature: k for k, feature in enumerate(form.feature_map.features)}

@@ -1,4 +1,4 @@
-"""Rates row by row: what each row contributes, its range, and the standard error of the mean."""
+"""Rates computed row by row: the contribution of each row, its range, and the standard error of the mean."""
 
 from __future__ import annotations
 
@@ -41,16 +41,17 @@ from bylaw.rows import Evidence, Limits, RowData
 
 
 def compute_row_rates(rate: Rate, rows: RowData, probabilities: Floats, space: ActionSpace) -> Floats:
-    """Return a value per row, (n_rows,), whose weighted mean is the rate of the probabilities.
+    """Return one value per row, (n_rows,), whose weighted mean is the rate of a policy.
 
-    On `ObservedRows`, this is the observed rate, averaged over the random decisions.
+    `probabilities` are those of its decisions, (n_rows, n_actions). On `ObservedRows`, this is the observed
+    rate, averaged over the random decisions.
     """
     varying, constant = _compute_row_rates(rate.resolve(space.classes), rows, probabilities, space)
     return varying + constant
 
 
 def measure_rate(rate: Rate | Ratio, rows: RowData, probabilities: Floats, space: ActionSpace) -> float:
-    """Return a rate, linear or not, of the probabilities (n_rows, n_actions); nan for 0/0."""
+    """Return a rate or ratio for decisions with these probabilities, (n_rows, n_actions); nan for 0/0."""
 
     def mean(linear: Rate) -> float:
         return float(np.average(compute_row_rates(linear, rows, probabilities, space), weights=rows.weights))
@@ -59,9 +60,10 @@ def measure_rate(rate: Rate | Ratio, rows: RowData, probabilities: Floats, space
 
 
 def combine_means(rate: Rate | Ratio, classes: Sequence[Value], mean: Callable[[Rate], float]) -> float:
-    """Compute a rate from the means of linear ones, of which it may be a quotient or a product; nan for 0/0.
+    """Return a rate or ratio, given a function `mean` that returns the mean of a linear rate; nan for 0/0.
 
-    Means over all rows are sums over parts of them; quotients are not.
+    So rates that are not linear (ratios, products) can be computed from means that are sums over parts of the
+    rows.
     """
     combine = partial(combine_means, classes=classes, mean=mean)
     if isinstance(rate, Ratio):
@@ -80,14 +82,14 @@ def combine_means(rate: Rate | Ratio, classes: Sequence[Value], mean: Callable[[
 
 
 def measure_factor(rule: Rule, rows: RowData, probabilities: Floats, space: ActionSpace) -> float:
-    """Return the rate that the level of a rule on a ratio multiplies; nan for other rules."""
+    """Return, for a rule on a ratio of two rates, the rate in the denominator; nan for other rules."""
     return math.nan if rule.factor is None else measure_rate(rule.factor, rows, probabilities, space)
 
 
 def count_denominator(rule: Rule, rows: RowData, probabilities: Floats, space: ActionSpace) -> float:
-    """Return the expected number of rows in the smallest denominator of a rule.
+    """Return the expected number of rows that count in the smallest denominator of a rule.
 
-    It is infinite for a rule without ratios; at zero, the ratio is 0/0.
+    It is infinite for a rule without ratios. If it is zero, the ratio is 0/0.
     """
     amounts = (compute_event_amounts(one, rows, probabilities, space) for one in rule.denominators)
     shares = (float(np.average(amount, weights=rows.weights)) for amount in amounts)
@@ -97,7 +99,7 @@ def count_denominator(rule: Rule, rows: RowData, probabilities: Floats, space: A
 def _compute_row_rates(
     rate: Rate, rows: RowData, probabilities: Floats, space: ActionSpace
 ) -> tuple[Floats, float]:
-    """Return what varies between rows, (n_rows,), and the constant."""
+    """Return the part of a rate that varies between rows, (n_rows,), and the constant part."""
     varying, constant = np.zeros(len(rows)), rate.constant
     for atom, coefficient in rate.terms:
         meaning = atom.meaning(space)
@@ -112,21 +114,22 @@ def _compute_row_rates(
 
 
 def compute_sizes(event: Event, rows: RowData, probabilities: Floats, space: ActionSpace) -> Floats:
-    """Return how much each row counts in an event, (n_rows,): P(conditions | x), or a denominator."""
+    """Return how much each row counts in an event, (n_rows,): P(conditions | x), or its denominator."""
     if event.whole is not None:
         return compute_whole(event.whole, rows, probabilities, space)
     return rows.event_probability(event.conditions) * np.ones(len(rows))
 
 
 def compute_whole(whole: Atom, rows: RowData, probabilities: Floats, space: ActionSpace) -> Floats:
-    """Return how much each row counts in the denominator of a quotient, (n_rows,)."""
+    """Return the contribution of each row to the denominator of a ratio, (n_rows,)."""
     return compute_event_amounts(Rate(((whole, 1.0),)), rows, probabilities, space)
 
 
 def compute_event_amounts(rate: Rate, rows: RowData, probabilities: Floats, space: ActionSpace) -> Floats:
-    """Return E[1{event} Z | x], (n_rows,), of a rate whose terms are given the same event.
+    """Return the contribution of each row to a rate times the probability of its conditions, (n_rows,).
 
-    Z is the contribution of a row to the rate without its conditions.
+    All terms of the rate must be given the same event: the result is E[1{event} Z | x], where Z is the
+    contribution of the row to the rate without its conditions.
     """
     total = np.full(len(rows), rate.constant)
     for atom, coefficient in rate.terms:
@@ -139,7 +142,7 @@ def compute_event_amounts(rate: Rate, rows: RowData, probabilities: Floats, spac
 def _sum_terms(
     atom: Atom, meaning: Meaning, rows: RowData, probabilities: Floats, space: ActionSpace
 ) -> Floats:
-    """Return the contribution of each row under the atom's conditions, (n_rows,)."""
+    """Return the contribution of each row to one term of a rate, times P(conditions | x), (n_rows,)."""
     name = atom.reads("cost")
     costs = None if name is None else evaluate_cost(name, atom.function, rows, space)
     total = np.zeros(len(rows))
@@ -157,23 +160,23 @@ def _sum_terms(
     return total
 
 
-# What bylaw says of "before" and "after" compares three kinds of decisions on the same rows, which have the
-# same names in every text and in every result:
-#   "your model": by the model's own scores, before any calibration, and labels only (`decide_as_model`);
+# Three kinds of decisions on the same rows are compared. They have the same names in all texts and results:
+#   "your model": labels only, by the model's own probabilities before any calibration (`decide_as_model`);
 #   "without rules": the same problem with the same calibration and the same actions, but without its rules
-#     (`decide_without_rules`, and `bylaw.fitting._solve.solve_without_rules` where that takes a solver);
+#     (`decide_without_rules`, or `bylaw.fitting._solve.solve_without_rules` if that needs a solver);
 #   "with rules": the policy.
-# Decisions that change differ from those of your model. What rules cost is the difference of the other two.
+# Changed decisions are those that differ from "your model". The cost of the rules is the cost "with rules"
+# less the cost "without rules".
 
 
 def decide_as_model(problem: Problem, evidence: Evidence, frequencies: Frequencies | None = None) -> Floats:
-    """Return the decisions of your model, one-hot (n_rows, n_actions): by its own scores.
+    """Return the decisions of the model itself, one-hot (n_rows, n_actions), from its probabilities.
 
-    On each row, it is the label of least cost; of several, the likeliest. Probabilities are those before
-    calibration. An option is never taken, unless there are no labels; a set holds that label alone. With an
-    objective that is not linear, the decision is the likeliest label; among options alone, that of the least
-    numerator. `frequencies` are those of the objective's conditions, for rows that are too few to measure
-    them.
+    Each row gets the label of least cost or, of several, the likeliest. Probabilities are those before
+    calibration. Options are taken only if there are no labels; for sets, the result holds one label. If the
+    objective is not linear, the decision is the likeliest label or, among options alone, the one of least
+    numerator. `frequencies` are those of the objective's conditions; pass them for rows that are too few to
+    measure them.
     """
     if isinstance(evidence, CalibratedEvidence):
         raw = evidence.raw
@@ -197,10 +200,10 @@ def decide_without_rules(
 ) -> Floats | None:
     """Return the best decisions without rules, (n_rows, n_actions), or None.
 
-    On each row, it is the action of least cost by the scores of these rows, which are calibrated if the
-    policy is; for sets, the labels that lower the cost. Options that cost nothing are left out: without
-    rules, they would be taken on every row. None for objectives that do not decide row by row: ratios, and
-    the rate of the worst group.
+    Each row gets the action of least cost by its probabilities, which are calibrated if the policy is; for
+    sets, the labels that lower the cost. Options that cost nothing are left out, as they would be taken on
+    every row. The result is None if the objective is a ratio or the rate of the worst group, because these do
+    not decide row by row.
     """
     if isinstance(problem.minimize, Ratio | Worst) or not problem.minimize.is_linear:
         return None
@@ -214,13 +217,13 @@ def decide_without_rules(
 
 
 def _compute_action_costs(problem: Problem, evidence: Evidence, frequencies: Frequencies | None) -> Floats:
-    """Return what each action costs on each row, (n_rows, n_actions), up to a constant."""
+    """Return the cost of each action on each row, (n_rows, n_actions), up to a constant."""
     form = compile_problem(problem, evidence, frequencies, rules=())
     return make_block(form, form.feature_map.admit(evidence)).features.T @ form.base
 
 
 def _choose_cheapest(costs: Floats, allowed: Sequence[int], evidence: Evidence) -> Floats:
-    """Return the cheapest of the allowed actions on each row, one-hot; of several the likeliest label."""
+    """Return the cheapest allowed action on each row, one-hot; among equal costs, the likeliest label."""
     offered = costs[:, allowed]
     cheapest = np.isclose(offered, offered.min(axis=1, keepdims=True), rtol=0, atol=1e-12)  # up to rounding
     likely = np.zeros(costs.shape)
@@ -230,9 +233,9 @@ def _choose_cheapest(costs: Floats, allowed: Sequence[int], evidence: Evidence) 
 
 
 def list_free_options(minimize: Rate | Ratio | Worst, space: ActionSpace) -> list[Value]:
-    """Return the options that cost nothing by the objective and that only rules limit.
+    """Return the options that cost nothing in the objective, so that only rules limit them.
 
-    There are none if some label costs less than nothing. Of a ratio, the numerator counts.
+    The list is empty if some label has a negative cost. For a ratio, the costs are those of the numerator.
     """
     rate = minimize.rate if isinstance(minimize, Worst) else minimize
     rate = (rate.numerator if isinstance(rate, Ratio) else rate).resolve(space.classes)
@@ -249,9 +252,9 @@ def list_free_options(minimize: Rate | Ratio | Worst, space: ActionSpace) -> lis
 def bound_rate(
     rate: Rate, space: ActionSpace, label: Value | None = None, limits: Limits | None = None
 ) -> tuple[float, float]:
-    """Return the least and the largest contribution of a row to a rate without conditions.
+    """Return the smallest and the largest possible contribution of a row to a rate without conditions.
 
-    They hold for any label (or for this one) and any decision. `limits` are those of the caller's own costs.
+    They are for any decision and any label, or for the given label. `limits` are those of custom costs.
     """
     if not rate.terms:
         return rate.constant, rate.constant
@@ -264,9 +267,9 @@ def bound_rate(
 def bound_quotient(
     rate: Rate, space: ActionSpace, label: Value | None = None, limits: Limits | None = None
 ) -> tuple[float, float]:
-    """Return the least and the largest numerator / denominator of a row, for one denominator."""
+    """Return the smallest and the largest ratio of a row, for a rate whose terms have one denominator."""
     decided = rate.terms[0][0].decided
-    if decided is None:  # of all others, the part is between nothing and the whole
+    if decided is None:  # each numerator is between zero and the denominator
         return sum(min(c, 0.0) for _, c in rate.terms), sum(max(c, 0.0) for _, c in rate.terms)
     low, high = _list_limits(rate, space, [space.actions.index(decided)], label, limits)
     return float(low.min()), float(high.max())
@@ -275,7 +278,7 @@ def bound_quotient(
 def _list_limits(
     rate: Rate, space: ActionSpace, positions: Sequence[int], label: Value | None, limits: Limits | None
 ) -> tuple[Floats, Floats]:
-    """Return the limits of what these actions contribute, (n_labels, n_positions) each."""
+    """Return the smallest and largest contributions of actions to a rate, (n_labels, n_positions) each."""
     labels = (space.classes or (None,)) if label is None else [label]
     low, high = np.zeros((2, len(labels), len(positions)))
     for i, y in enumerate(labels):
@@ -297,13 +300,13 @@ def _list_limits(
 def compute_group_rates(
     objective: Worst, rows: RowData, probabilities: Floats, space: ActionSpace
 ) -> dict[Conditions, float]:
-    """Return the rate of each group that has rows."""
+    """Return the rate of each group that has rows, for an objective that is the worst of these rates."""
     rates = list_group_rates(objective, rows)
     return {group: measure_rate(rate, rows, probabilities, space) for group, rate in rates.items()}
 
 
 def list_group_rates(objective: Worst, rows: RowData) -> dict[Conditions, Rate]:
-    """Return the rate of each group that has rows, to be measured."""
+    """Return the objective as a rate of each group that has rows; it is the largest of these rates."""
     groups = objective.list_groups(rows.classes, rows.group_values)
     rates = {group: objective.given(group) for group in groups}
     return {group: rate for group, rate in rates.items() if has_rows(rate, rows)}
@@ -312,7 +315,7 @@ def list_group_rates(objective: Worst, rows: RowData) -> dict[Conditions, Rate]:
 def warn_of_missing_groups(
     objective: Worst, rates: Mapping[Conditions, float], feature_map: FeatureMap
 ) -> None:
-    """Warn of groups that the fit had and that have no rows, one of which may be the worst."""
+    """Warn if groups of the fit have no rows here, because one of them may be the worst."""
     values = {name: attribute.values for name, attribute in feature_map.attributes.items()}
     if not set(objective.by) <= {LABEL, *values}:
         return
@@ -321,15 +324,15 @@ def warn_of_missing_groups(
     if missing:
         more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
         warnings.warn(
-            f"{objective}: no row here has {'; '.join(missing[:5])}{more}, which is left out: nothing "
-            "is known of the worst group if it is there. Add such rows",
+            f"{objective} is computed without the groups that have no rows: {'; '.join(missing[:5])}{more}. "
+            "One of them may be the worst group; add rows of these groups",
             GuaranteeWarning,
             stacklevel=find_stack_level(),
         )
 
 
 def has_rows(rate: Rate | Ratio, evidence: RowData) -> bool:
-    """Return whether some row has weight for each of the rate's conditions."""
+    """Return whether the rows that satisfy each of the rate's conditions have a positive weight."""
     terms = rate.resolve(evidence.classes).terms
     return all(evidence.frequency(atom.conditions) > 0 for atom, _ in terms if atom.conditions)
 
@@ -337,7 +340,7 @@ def has_rows(rate: Rate | Ratio, evidence: RowData) -> bool:
 def standard_error(rate: Rate, evidence: RowData, probabilities: Floats, space: ActionSpace) -> float:
     """Return the standard error of the rate on these rows.
 
-    A conditional rate is a ratio of two means, both of which vary: to first order, a row moves it by its
+    A conditional rate is a ratio of two means that both vary. To first order, a row changes it by its
     contribution less the rate times P(event | x) / P(event).
     """
     weights = evidence.row_weights

@@ -1,4 +1,4 @@
-"""What a solver returns: multipliers, how good they are, and the price of each rule."""
+"""The result of a solver: multipliers, their quality, and the price of each rule."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bylaw.language import Conditions, format_conditions
 
 
 class Status(Enum):
-    """How a solver ended; `remedy` is what to do about it.
+    """The reason why a solver stopped; `remedy` is what to do about it.
 
     Examples
     --------
@@ -29,11 +29,11 @@ class Status(Enum):
         "every step of a stochastic optimizer is taken; for a smaller gradient mapping, add rows or passes"
     )
     INFEASIBLE = "the rules conflict; loosen or remove one"
-    MISSED = "some observed rates do not satisfy their rules"
+    MISSED = "some observed rates violate their rules"
 
     @property
     def remedy(self) -> Remedy | None:
-        """What to do about it, beside what its description states."""
+        """The action to take, or None if the description of the status contains it or no action is needed."""
         return {
             "MAX_STEPS": Remedy("add_steps"),
             "STALLED": Remedy("loosen_tolerance"),
@@ -47,13 +47,15 @@ class Step(NamedTuple):
     Attributes
     ----------
     number : int
+        index of the step, from zero.
     rows : float
         total weight of the rows that this step used.
     beta : float
+        inverse temperature of the policy.
     value : float
-        of the dual.
+        value of the dual.
     gradient_mapping : float
-        its norm.
+        norm of the gradient mapping, which is zero at the optimum.
 
     Examples
     --------
@@ -73,58 +75,58 @@ Callback = Callable[[Step], Any]
 
 @dataclass(frozen=True)
 class Guarantee:
-    """The terms of the paper's Lemma "hat_grad_map_stat" on the fitted rows and on new ones.
+    """Bounds on the violation and the cost of a policy, by the paper's Lemma "hat_grad_map_stat".
 
-    For a stream, which keeps no rows, the gradient mapping is that on its last batch.
+    The lemma bounds both by the norm of the gradient mapping, ||G||, on the population. Only its value on the
+    n fitted rows is known (for a stream, which keeps no rows, on its last batch). As projections do not
+    increase distances, and the rate of each rule is a mean,
 
-    The lemma bounds a policy by the gradient mapping, ||G||, of the population. Known is that of the fitted
-    rows, a sample of n. As projections do not widen, and each rule's rate is a mean,
+        ||G|| <= ||G on the fitted rows|| + ||v - v on the fitted rows||, E||v - v on n rows|| <= sigma /
+        sqrt(n)
 
-        ||G|| <= ||G on the fitted rows|| + ||v - v on the fitted rows||,
-        E||v - v on n rows|| <= sigma / sqrt(n)
+    for the violations v of a policy that does not depend on these rows. For a policy fitted on the same rows,
+    it is the order of magnitude (in the paper: up to logarithms and a factor 1 + ||lambda|| sigma / sqrt(n)).
+    This estimate is not a certificate; held-out rows give one.
 
-    for the violations v of a policy chosen beforehand; for one chosen on the same rows it is the order of
-    magnitude (the paper: up to logarithms and a factor 1 + ||lambda|| sigma / sqrt(n)). This estimate is not
-    a certificate; held-out rows give one.
-
-    Two more terms are about the model and cannot be known from scores alone: delta_loss = E max_a abs(l -
-    l_hat) and delta_constr^2 = E norm(C - C_hat)^2, the errors in the estimated loss and rules. All bounds
-    here are added to them. Rules are in the solver's unit: shares of rows, and costs relative to their size.
+    Two more terms depend on the errors of the model, which scores alone do not reveal: delta_loss =
+    E max_a abs(l - l_hat), the error in the estimated loss, and delta_constr^2 = E norm(C - C_hat)^2, the
+    error in the estimated rules. They must be added to all bounds of this class. Rules are in the solver's
+    unit: shares of rows, and costs relative to their size.
 
     Attributes
     ----------
     gradient_mapping : float
         ||G_alpha(lambda)||, where G_alpha(lambda) = (lambda - (lambda - alpha grad F(lambda))_+) / alpha.
     multiplier_norm : float
-        ||lambda||_2.
+        ||lambda||_2, the norm of the multipliers.
     alpha : float
         the step of the gradient mapping: E[largest - smallest loss of a row].
     beta : float
         the inverse temperature.
     sigma : float
-        sigma^2 = E max_a ||c(x, a)||^2, c the rules' costs less their bounds; with weights w at least
-        n sum w^2 max_a ||c||^2 / (sum w)^2, so that sigma^2 / n is the variance of weighted means.
+        sigma^2 = E max_a ||c(x, a)||^2, where c are the rules' costs less their bounds. With weights w,
+        sigma^2 is at least n sum w^2 max_a ||c||^2 / (sum w)^2, so that sigma^2 / n is the variance of
+        weighted means.
     smoothness : float
         L = 2 beta sigma^2.
     mean_norm : float
         E max_a ||c(x, a)||.
     entropy : float
-        log|A|, or K log 2 for sets.
+        the largest entropy of a decision: log|A| for |A| actions, or K log 2 for sets of K labels.
     rows : float
-        n, of the fitted rows; nan where it is not known.
+        n, the number of fitted rows; nan if it is not known.
     most_slack : float
-        (E[largest loss of a row] + F(lambda)) / ||lambda||_1: no policy satisfies all rules by more (Slater's
-        condition asks for some that is above zero). Infinite if no rule binds, nan if it is not known.
-        `diagnose(problem, evidence).slack` is the slack itself.
+        an upper bound on the slack that a policy can leave in all rules at once, (E[largest loss of a row] +
+        F(lambda)) / ||lambda||_1. Slater's condition requires a positive slack. Infinite if no rule binds,
+        nan if it is not known. `diagnose(problem, evidence).slack` is the slack itself.
     chance : float
-        of decisions without chance, what they cost beyond the bound of the lemma, which is about randomized
-        ones.
+        for deterministic decisions, their cost beyond the bound of the lemma, which is for randomized ones.
     violation, excess_cost : float
         the bounds on the fitted rows.
     sampling : float
         sigma / sqrt(n).
     violation_on_new_rows, excess_cost_on_new_rows : float
-        the same with ||G|| + sampling in place of ||G||: what to expect on new rows.
+        the bounds to expect on new rows, with ||G|| + sampling in place of ||G||.
 
     Examples
     --------
@@ -149,14 +151,14 @@ class Guarantee:
 
     @property
     def violation(self) -> float:
-        """A bound on the norm of all violations on the fitted rows: ||G||, plus delta_constr."""
+        """A bound on the norm of all violations on the fitted rows: ||G||. Add delta_constr to it."""
         return self.gradient_mapping
 
     @property
     def excess_cost(self) -> float:
         """A bound on the cost beyond the best policy that satisfies the rules, on the fitted rows.
 
-        It is (||lambda|| + alpha E||C||) ||G|| + 2 entropy / beta, plus 2 delta_loss + delta_constr
+        It is (||lambda|| + alpha E||C||) ||G|| + 2 entropy / beta. Add 2 delta_loss + delta_constr
         ||lambda||.
         """
         return self._bound_cost(self.gradient_mapping)
@@ -167,17 +169,17 @@ class Guarantee:
 
     @property
     def sampling(self) -> float:
-        """sigma / sqrt(n): by how much more all rules together may be violated on new rows."""
+        """An estimate of the additional norm of all violations on new rows: sigma / sqrt(n)."""
         return self.sigma / math.sqrt(self.rows) if self.rows else math.nan
 
     @property
     def violation_on_new_rows(self) -> float:
-        """||G|| + sigma / sqrt(n): the norm of all violations to expect there; delta_constr comes on top."""
+        """An estimate of the violation on new rows: ||G|| + sigma / sqrt(n). Add delta_constr to it."""
         return self.gradient_mapping + self.sampling
 
     @property
     def excess_cost_on_new_rows(self) -> float:
-        """(||lambda|| + alpha E||C||) (||G|| + sigma / sqrt(n)) + 2 entropy / beta, likewise."""
+        """An estimate of `excess_cost` on new rows, with ||G|| + sigma / sqrt(n) in place of ||G||."""
         return self._bound_cost(self.violation_on_new_rows)
 
     def __str__(self) -> str:
@@ -203,19 +205,20 @@ class Guarantee:
 
 @dataclass(frozen=True)
 class Certificate:
-    """That all rules hold together on the population, tested on held-out rows.
+    """The result of a test on held-out rows that all rules are satisfied together on the population.
 
     Attributes
     ----------
     confidence : float
+        the confidence of the test.
     rows : int
-        that were held out.
+        the number of held-out rows.
     margin : float
         by how many standard errors the rules were tightened.
     tested : int
-        policies, the most cautious first; the last that passed is this one.
+        the number of policies tested, from the most cautious on; the certified one is the last that passed.
     p_value : float
-        the largest of all rules.
+        the largest p-value of all rules.
 
     Examples
     --------
@@ -237,32 +240,34 @@ class Certificate:
 
 
 class FittedRate(NamedTuple):
-    """A single rule on the fitted rows, with labels and groups as observed; in the rule's own unit."""
+    """The rate of one rule on the fitted rows, from observed labels and groups, in the rule's own unit."""
 
     rule: str
-    excess: float  # beyond the bound; below zero, the rule holds with room
-    standard_error: float  # of the rate, as an estimate for the population
-    rows: float  # that show the rarest of its conditions
-    trust: float  # 1: held as observed; less: too few rows, and as predicted for the rest
-    margin: float  # how much further it was held than it must be
+    excess: float  # of the rate beyond its bound; negative if the rule is satisfied with slack
+    standard_error: float  # of the rate, as an estimate of the rate on the population
+    rows: float  # number of rows that are observed to satisfy the rarest condition of the rule
+    trust: float  # weight of the observed rate; below 1 with few rows, where the predicted rate has the rest
+    margin: float  # by how much the rule was tightened
 
 
 @dataclass(frozen=True)
 class FittedRates:
-    """The rules on the fitted rows as observed, and what to expect on others.
+    """The rates of all rules on the fitted rows, and the probability to satisfy all on the population.
 
     Attributes
     ----------
     rules : tuple of FittedRate
+        the result of each rule.
     chance : float
-        estimated, that all rules hold on the population of the rows.
+        the estimated probability that the policy satisfies all rules on the population.
     rows_needed : float
         about how many rows would make that 90 %, with the same rates; infinite if a rule that binds has no
         margin.
     softness : float
-        how many times smaller than asked for beta is, where no sharper policy was found to satisfy the rules.
+        the factor by which beta was reduced, because no policy with a larger beta was found to satisfy the
+        rules.
     observed : bool
-        whether labels or groups were given on which some rule depends.
+        whether labels or groups on which some rule depends were given.
 
     Examples
     --------
@@ -270,7 +275,7 @@ class FittedRates:
     >>> print(rates.describe_fitted_rows())
     as observed, all rules hold on the fitted rows
     >>> print(rates.describe_chance())
-    on many new rows with a chance of 70 %
+    on many new rows with a probability of 70 %
     """
 
     rules: tuple[FittedRate, ...]
@@ -280,11 +285,11 @@ class FittedRates:
     observed: bool = True
 
     def describe_fitted_rows(self) -> str:
-        """Return a sentence on whether the rules hold on the fitted rows."""
+        """Return a sentence on whether the policy satisfies the rules on the fitted rows."""
         worst, how = max(self.rules, key=lambda one: one.excess), "as observed, " if self.observed else ""
         text = f"{how}all rules hold on the fitted rows"
         if worst.excess > 1e-6:  # the default tolerance of solvers
-            text = f"{how}{worst.rule!r} is missed by {worst.excess:.3g} on the fitted rows"
+            text = f"{how}{worst.rule!r} is violated by {worst.excess:.3g} on the fitted rows"
         softer = f"; beta is {self.softness:.3g} times smaller for it" if self.softness > 1 else ""
         return f"{text}{softer}"
 
@@ -294,19 +299,19 @@ class FittedRates:
         return f"{text}, 90 % with {self.rows_needed:,.0f} rows" if more else text
 
     def describe_chance(self) -> str:
-        """Return a phrase on the chance that all rules hold on the population."""
-        return f"on many new rows with a chance of {100 * self.chance:.0f} %"
+        """Return a phrase with the probability that the policy satisfies all rules on the population."""
+        return f"on many new rows with a probability of {100 * self.chance:.0f} %"
 
 
 class GroupRate(NamedTuple):
-    """A group of an objective that is the worst group's rate."""
+    """One group of the objective "rate of the worst group", with its rate and its weight."""
 
     group: Conditions
-    weight: float  # in the linear objective with the same optimum; all have the sum one, and most are zero
-    rate: float  # on the fitted rows, as observed where labels or groups were given
+    weight: float  # in the weighted mean of group rates with the same optimum; all weights sum to one
+    rate: float  # on the fitted rows, from observed labels and groups if given; nan with too few rows
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         rate = None if math.isnan(self.rate) else self.rate
         return {**self._asdict(), "group": dict(self.group), "rate": rate}
 
@@ -316,54 +321,57 @@ class GroupRate(NamedTuple):
 
 
 class HardDecisions(NamedTuple):
-    """Deterministic decisions beside randomized ones, on the fitted rows, by the model's probabilities."""
+    """The cost of deterministic decisions and of randomized ones on the fitted rows, for predicted rates."""
 
-    cost: float
+    cost: float  # of the deterministic decisions
     randomised_cost: float
-    randomised_excess: float  # what the randomized ones may cost beyond the best
+    randomised_excess: float  # a bound on the cost of the randomized decisions beyond the best policy
 
     @property
     def excess(self) -> float:
-        """The most that they may cost beyond the best randomized ones."""
+        """The largest possible cost of the deterministic decisions beyond the best randomized ones."""
         return max(self.price, 0.0) + self.randomised_excess
 
     @property
     def price(self) -> float:
-        """The cost of giving up chance."""
+        """The cost of the deterministic decisions less that of the randomized ones."""
         return self.cost - self.randomised_cost
 
     def __str__(self) -> str:
         compared = f"{abs(self.price):.2g} {'less' if self.price < 0 else 'more'} than the randomized ones"
-        return f"decisions without chance: they cost {self.cost:.4g}, {compared}"
+        return f"deterministic decisions: they cost {self.cost:.4g}, {compared}"
 
 
 class ExactOptimum(NamedTuple):
     """The optimum of the exact linear program on the fitted rows."""
 
     cost: float
-    multipliers: Floats  # (M,)
+    multipliers: Floats  # (n_rules,): one for each rule
     probabilities: Floats | None = None  # (n_actions, n_rows), in the order of the dual's blocks
 
 
 @dataclass(frozen=True)
 class Solution:
-    """Multipliers, and how good they are on the fitted rows.
+    """The multipliers that a solver found, and their quality on the fitted rows.
 
     Attributes
     ----------
     multipliers : array of shape (n_rules,)
-        lambda in the paper.
+        lambda in the paper, one for each rule.
     status : Status
+        why the solver stopped.
     gradient_mapping : float
         norm of G_alpha(lambda), which bounds every violation.
     value : float
-        of the dual, F(lambda).
+        value of the dual, F(lambda).
     steps : int
+        the number of steps.
     trace : tuple of Step
+        the values of each step.
     exact : ExactOptimum or None
         cost and multipliers of the exact linear program, by solver="linear_program"; not saved.
     passes : int
-        how often all rows were looked at, where they live elsewhere; 0 for rows in memory.
+        the number of passes over all rows if these are out of memory; 0 for rows in memory.
     """
 
     multipliers: Floats
@@ -377,9 +385,9 @@ class Solution:
 
 
 class RulePrice(NamedTuple):
-    """A single rule of a fitted policy."""
+    """The multiplier of a single rule of a fitted policy, and the margin by which it was tightened."""
 
-    statement: str  # the rule or family as its author wrote it
-    rule: str
-    multiplier: float
-    tightened: float = 0.0  # how much further its rate was held, so that the observed rate satisfies it
+    statement: str  # the rule, or the family it is part of, as written in the problem
+    rule: str  # the single rule
+    multiplier: float  # its shadow price
+    tightened: float = 0.0  # by how much its bound was tightened, so that the observed rate satisfies it

@@ -217,7 +217,7 @@ def _test(
 def _find_culprit(
     correction: Correction, n_held_out: int, delta: float
 ) -> tuple[str, tuple[str, ...], float] | None:
-    """Find the rule that prevents certification, or return None if the margins of all rules fit together.
+    """Find the rule that prevents certification, or return None if all rules can have their margins.
 
     The rule whose test fails is not always the cause, because all rules are tightened together and a wide
     margin of one rule can leave the others barely satisfied. So each rule is tightened alone, and then all

@@ -125,7 +125,7 @@ def _aligned(remarks: Mapping[str, str]) -> Iterator[str]:
 
 
 def measure_slack(dual: Dual) -> float:
-    """Return the largest amount by which one policy satisfies all rules, in solver units; at least zero."""
+    """Return the largest distance, in solver units, that a policy can keep from all bounds; at least zero."""
     if not dual.n_rules:
         return math.inf
     analysis = _ConflictAnalysis(dual, None)
@@ -143,8 +143,8 @@ def examine(
 ) -> Diagnosis:
     """Diagnose whether the rules of a dual conflict, and how.
 
-    `multipliers` of a solver, (M,), make this faster. `slopes` are needed if the form of the dual does not
-    contain how its rules depend on their levels.
+    The `multipliers` of a solver, (M,), make this faster. `slopes` states how the rules depend on their
+    levels; by default, it is computed from the dual.
     """
     prices = np.ones(len(problem.rules))  # cost of loosening each statement by one
     for key, cost in (costs or {}).items():
@@ -211,13 +211,13 @@ def list_small_cells(form: LinearForm, evidence: Evidence) -> dict[str, float]:
 
 
 def _worst(rules: NDArray[np.int64], n_rules: int) -> MixtureProgram:
-    """Return the program that minimizes the largest violation among these rules."""
+    """Return the linear program that minimizes the largest violation among these rules."""
     one = sparse.csr_array(np.ones((len(rules), 1)))
     return MixtureProgram(rules, np.zeros(n_rules), np.ones(1), one, least_slack=-math.inf)
 
 
 def _relaxation(dual: Dual, prices: Floats) -> tuple[MixtureProgram, float]:
-    """Return the program of the cheapest relaxation, one slack per statement, and the unit of its cost."""
+    """Return the linear program of the cheapest relaxation, and the unit of its cost."""
     which, scales = dual.form.places, dual.form.scales
     units = np.zeros(len(prices))
     np.maximum.at(units, which, scales)
@@ -305,7 +305,7 @@ def _sign_known(answer: MixtureBounds) -> bool:
 
 
 class _ConflictAnalysis(ColumnGeneration):
-    """Programs about conflicts of the rules of one dual, which share the policies generated so far."""
+    """A solver of linear programs about conflicts, which reuses the policies that it has generated."""
 
     def prove_conflict(self, rules: NDArray[np.int64], multipliers: Floats | None = None) -> Floats | None:
         """Return multipliers, (M,), that prove that these rules conflict, or None if they do not conflict."""
@@ -387,7 +387,7 @@ def diagnose_solution(
 
 
 def _merge_rows(correction: Correction) -> Dual:
-    """Return the dual of the observed rules, with which a conflict of these rules can be proved.
+    """Return the dual of the observed rules, which can prove that these rules conflict.
 
     Rows with equal features always get the same decision, so they are merged into one row with the mean of
     their observed features."""
@@ -409,7 +409,7 @@ def _merge_rows(correction: Correction) -> Dual:
 
 
 def _merge_slopes(correction: Correction) -> LevelSlopes:
-    """Return how the rules on merged rows depend on the levels of their ratios."""
+    """Return how much the rules on merged rows change per unit of the levels of their ratios."""
     exact, form, seen = (
         correction.facts.exact & correction.facts.affected,
         correction.dual.form,

@@ -39,7 +39,7 @@ Excess = Callable[[Dual, Tally], Floats]  # computes from a pass how far rates a
 
 @dataclass(frozen=True)
 class RulesAt:
-    """The excess of each rule and the cost, for a randomized or deterministic policy."""
+    """The cost of a policy, and how far each of its rates is beyond its bound."""
 
     dual: Dual  # with the beta of the policy
     multipliers: Floats
@@ -117,7 +117,7 @@ class Hardening:
 
     @cached_property
     def hard(self) -> Dual:
-        """The dual of deterministic decisions, in which the first of equal actions is the cheapest."""
+        """The dual with a beta so large that decisions are deterministic; ties go to the first action."""
         dual, form = self.dual, self.dual.form
         base = form.base.copy()
         base[form.feature_map.features.index(CONSTANT)] += (
@@ -127,14 +127,14 @@ class Hardening:
 
     @cached_property
     def resolution(self) -> Floats:
-        """The largest change of each rule by the decision of one row, (M,), in units of the dual."""
+        """How much the decision of one row can change the rate of each rule, (M,), in units of the dual."""
         return measure_resolution(self.dual)
 
     def _evaluate(self, multipliers: Floats) -> RulesAt:
         return self.tally(self.hard, multipliers)
 
     def tally(self, dual: Dual, multipliers: Floats) -> RulesAt:
-        """Return the rules and the cost of the policy with these multipliers."""
+        """Measure the cost and the rates of the policy with these multipliers."""
         total = dual.tally(multipliers)
         return RulesAt(dual, multipliers, total, self.measure(dual, total), self.tol)
 
@@ -250,7 +250,7 @@ class PriceSearch:
             low, high = (low, middle) if holds(middle) else (middle, high)
 
     def _move(self, center: Floats, size: float, rng: np.random.Generator) -> Floats:
-        """Return prices of which a random subset is moved at random; prices of zero are moved rarely."""
+        """Return prices with random changes to a random subset; prices of zero rarely change."""
         n_rules, highest = len(center), max(float(center.max()), self.least)
         share = rng.choice((0.15, 0.4, 0.8))
         moved = rng.random(n_rules) < np.where(center > self.least, share, min(share, 2.0 / n_rules))
@@ -259,7 +259,7 @@ class PriceSearch:
 
 
 def measure_resolution(dual: Dual) -> Floats:
-    """Return the largest change of each rule by the decision of one row, (M,), in units of the dual."""
+    """Return how much the decision of one row can change the rate of each rule, (M,), in dual units."""
     largest = np.max([np.abs(block.features).max(axis=1) for block in dual.blocks], axis=0)  # (F,)
     moved = abs(dual.form.couplings).multiply(np.repeat(largest, dual.form.base.shape[1]))
     return moved.max(axis=1).toarray().ravel() / dual.n_rows

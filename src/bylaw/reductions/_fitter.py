@@ -68,7 +68,7 @@ class Task:
 
     @property
     def compiled(self) -> Dual:
-        """The dual of a compiled problem."""
+        """The dual of the problem, for tasks that are compiled."""
         assert self.dual is not None
         return self.dual
 
@@ -202,7 +202,7 @@ REDUCTIONS: tuple[Reduction, ...] = (
 
 @dataclass(frozen=True)
 class Fitter:
-    """Rows and options with which problems on these rows are fitted."""
+    """Rows, and the options with which problems are fitted on these rows."""
 
     evidence: Evidence
     surveyed: SurveyedRows | SurveyedTable | None
@@ -281,7 +281,7 @@ class Fitter:
     def diagnose(self, problem: Problem, costs: Mapping[Any, float] | None = None) -> Diagnosis:
         """Return whether observed rates can satisfy the rules of a problem with a linear objective.
 
-        If neither is proved, the diagnosis states by how much the policy of `fit` would violate the rules.
+        If they cannot but no conflict is proved, the diagnosis contains the violations of the best policy.
         """
         dual, _ = self.make_dual(problem)
         correction = self.correct(problem, dual) if dual.n_rules else None
@@ -300,7 +300,7 @@ class Fitter:
         )
 
     def correct(self, problem: Problem, dual: Dual, spared: int = 0) -> Correction:
-        """Return the problem as one on observed rates.
+        """Return the `Correction` of a problem, which fits it for observed rates.
 
         The last `spared` rules compare groups for the objective, and get no margin.
         """

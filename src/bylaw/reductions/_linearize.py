@@ -104,7 +104,7 @@ def _drop_idle(found: Solved, n_stated: int) -> Problem:
 def _repeat(
     policy: Policy, found: Solved, ratio: Ratio, evidence: Evidence, solve: Callable[[Problem], Policy]
 ) -> Policy:
-    """Fit again around the policy itself, until the value of its ratio no longer changes."""
+    """Repeat the fit, linearized around the last policy, until its ratio no longer changes."""
     assumed = found.measure(ratio.numerator) / found.measure(ratio.denominator)
     for _ in range(_REPEATS):
         value, whole = (policy.expected(rate, evidence) for rate in (ratio, ratio.denominator))
@@ -164,7 +164,7 @@ def _list_missed(policy: Policy, chances: Floats, rows: RowData) -> Iterator[tup
 
 
 def compares_quotients(statement: object) -> bool:
-    """Return whether a statement is a family that compares ratios and still has no levels."""
+    """Return whether a statement is a family that compares ratios, such as predictive_parity()."""
     return isinstance(statement, Family) and statement.compares_quotients
 
 
@@ -205,7 +205,7 @@ class _LevelSearch:
 
     @cached_property
     def keys(self) -> list[_Level]:
-        """The keys of the levels to be found."""
+        """The levels to be found, by label or by label and comparison."""
         found = [
             self._find_key(place, p, y)
             for place, family in self.families.items()

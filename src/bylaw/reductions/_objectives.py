@@ -53,7 +53,7 @@ class Solved(NamedTuple):
         return self.solution.status is Status.INFEASIBLE
 
     def measure(self, rate: Rate) -> float:
-        """Return the value of a linear rate in the problem."""
+        """Return a linear rate of the policy of the solution."""
         return measure_moments(self.dual.form, rate, self.moments)
 
 

@@ -205,7 +205,7 @@ class RuleFacts:
 
     @cached_property
     def exact(self) -> NDArray[np.bool_]:
-        """Whether enough rows are about each rule to satisfy it with its observed rate, (M,).
+        """Whether each rule has enough rows to be satisfied by its observed rate, (M,).
 
         For a difference between groups, the standard error must not exceed the tolerance. Rules that compare
         groups for the objective always count as exact."""
@@ -230,7 +230,7 @@ class RuleFacts:
 
     @cached_property
     def coverage(self) -> Coverage | None:
-        """The limits on omissions if all rules are about prediction sets of one label each, else None."""
+        """The limits on omitted labels if each rule bounds those of one label, else None."""
         form = self.dual.form
         if find_separate_rules(form) is None:
             return None
@@ -261,7 +261,7 @@ class Correction:
         spared: int = 0,
         **options: object,
     ) -> Correction:
-        """Return the correction of a problem. `options` are the fields after `rates`."""
+        """Return the `Correction` of a problem on these rows. `options` are the fields after `rates`."""
         rates = compile_observed(problem, dual.form, rows)
         whole = screen_rows(attach_observed(dual, rates, rows))
         facts = RuleFacts(problem, evidence, rows, whole, rates, run, spared)
@@ -374,11 +374,11 @@ class Correction:
 
     @cached_property
     def stated(self) -> ShiftedRules:
-        """The search for multipliers that satisfy the rules without margins."""
+        """The search for multipliers with which observed rates satisfy the rules without margins."""
         return self.pose(self.make_target(0.0, 0.0))
 
     def pose(self, target: RuleTarget, callback: Callback | None = None) -> ShiftedRules:
-        """Return the search for multipliers whose rates satisfy a target."""
+        """Return the search for multipliers with which the rates satisfy a target."""
         units, ratios = np.maximum(self.facts.errors.observed, 1 / self.facts.counts), self.facts.ratios
         tolerance = np.full(self.dual.n_rules, self.tol)
         if ratios is not None:  # a ratio exceeds its level by the excess of N over D divided by D
@@ -434,7 +434,7 @@ class Correction:
         return replace(found, solution=replace(found.solution, status=status, gradient_mapping=norm))
 
     def describe(self, solution: Solution) -> CorrectedSolution:
-        """Return a solution that needs no correction, with its observed rates."""
+        """Return a solution that needs no correction as a `CorrectedSolution` with its observed rates."""
         rates = self.rates.measure(self.dual, self.dual.tally(solution.multipliers))
         return CorrectedSolution(self.dual, solution, rates, self.make_target(0.0, 0.0))
 
@@ -455,8 +455,8 @@ class Correction:
 
         Observed rates vary around the rates of the population with their standard errors. If rules compare
         groups that are unknown at decision time, the observed gaps are mostly noise that no policy can
-        follow. The
-        probability is then the mean of two estimates: one with the observed gaps, and one with gaps that are
+        follow. The probability is then the mean of two estimates: one with the observed gaps, and one with
+        gaps that are
         shrunk towards zero, by as much as their size in standard errors suggests (James and Stein)."""
         rules, covariance, draws = self._draw(found)
         observed = found.rates.observed[rules, None]
@@ -502,11 +502,11 @@ def _draw_shrinkage(gaps: Floats, covariance: Floats) -> Floats:
     """Draw factors from zero to one, (n_draws,), that shrink observed gaps between groups towards zero.
 
     The prior of the population gaps is normal, with the covariance of their estimates times 1 / B - 1, where
-    B is
-    uniform. Given the estimates, B has a gamma distribution truncated at one, and the gaps are normal with 1
+    B is uniform. Given the estimates, B has a gamma distribution truncated at one, and the gaps are normal
+    with 1
     - B times the mean and the covariance that they have without a prior."""
     values, vectors = np.linalg.eigh(covariance)
-    # A rule and its opposite vary alike: what is left of their difference is rounding.
+    # The rates of a rule and its opposite vary together, so their sum only has rounding errors.
     kept = values > math.sqrt(np.finfo(float).eps) * values[-1]
     half = max(float(((vectors.T @ gaps)[kept] ** 2 / values[kept]).sum()) / 2, 1e-9)
     shape = kept.sum() / 2 + 1

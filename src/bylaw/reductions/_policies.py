@@ -157,7 +157,7 @@ def describe_rates(correction: Correction, found: CorrectedSolution) -> FittedRa
 
 
 def list_missed(correction: Correction, found: CorrectedSolution) -> dict[str, float]:
-    """Return the violated rules that enough rows are about, and the violations in the rules' own units."""
+    """Return {rule: violation} for the violated rules that have enough rows, in their own units."""
     rules = describe_rates(correction, found).rules
     missed = correction.facts.exact & (found.rates.observed > correction.tol)
     return {rules[j].rule: rules[j].excess for j in np.flatnonzero(missed)}
@@ -198,13 +198,14 @@ def make_guarantee(dual: Dual, solution: Solution, norms: tuple[float, float] | 
 
 
 # Shadow prices. At a bound of zero, opposite rules hold with equality and their multipliers cancel, as do
-# those of all groups against the overall rate: many multipliers lambda >= 0 decide alike, and with b = 0 they
-# have the same value of the dual. Loosening all of these bounds by t saves t times the least sum of prices
-# among them, because the least cost is convex in the bounds. A small linear program finds these prices.
+# those of all groups against the overall rate: many multipliers lambda >= 0 give the same decisions, and with
+# b = 0 they have the same value of the dual. Loosening all of these bounds by t saves t times the least sum
+# of prices among them, because the least cost is convex in the bounds. A small linear program finds these
+# prices.
 #
-# Multipliers decide alike if they differ by something that is the same for all actions of a row. Features
-# depend on each other: the probabilities of all values of an attribute add up to that of the event alone.
-# So the last value of each attribute is written as the remainder.
+# Multipliers give the same decisions if they differ by something that is the same for all actions of a row.
+# Features depend on each other: the probabilities of all values of an attribute add up to that of the event
+# alone. So the last value of each attribute is written as the remainder.
 
 
 def compute_prices(form: LinearForm, multipliers: Floats) -> Floats:
@@ -286,11 +287,9 @@ def confirm_prices(
 
     A multiplier is the slope of the predicted cost. If a rule depends on few rows, or if a ratio reaches its
     bound at several prices, loosening the bound may change the observed cost by much less or much more. So
-    the
-    statements about ratios, and those whose promised saving exceeds the noise of the cost, are loosened by
-    about
-    one standard error of their rates and fitted again. If the actual saving is less than half or more than
-    twice the promised one, the prices are rescaled to the actual saving.
+    the statements about ratios, and those whose promised saving exceeds the noise of the cost, are loosened
+    by about one standard error of their rates and fitted again. If the actual saving is less than half or
+    more than twice the promised one, the prices are rescaled to the actual saving.
 
     Parameters
     ----------

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RatioRules:
-    """The rules among M that have the form N <= D, with the coefficients of D."""
+    """The ratio rules, N <= D, among the M rules of a problem, with the coefficients of D."""
 
     chosen: NDArray[np.bool_]  # (M,): whether each rule has this form
     predicted: sparse.csr_array  # (M, F * A): coefficients of the predicted D; zero for other rules

@@ -78,9 +78,9 @@ def warn_of_violations(form: LinearForm, solution: Solution, found: RuleExcesses
 
 
 def warn_of_observed_rates(correction: Correction, solved: CorrectedSolution, fitted: FittedRates) -> None:
-    """Warn of rules that the observed rates violate, and of rules that too few rows are about."""
+    """Warn of rules that observed rates violate, and of rules with too few rows."""
     violated = solved.rates.observed > correction.tol
-    if violated[correction.facts.exact].any() and solved.hard is None:  # ties have a warning of their own
+    if violated[correction.facts.exact].any() and solved.hard is None:  # ties have another warning
         listed = _list_rules(fitted, violated & correction.facts.exact)
         _warn(
             f"the observed rates of these rows violate rules: {listed}. The probabilities predict these "
@@ -90,7 +90,7 @@ def warn_of_observed_rates(correction: Correction, solved: CorrectedSolution, fi
     few = correction.facts.conditional & (correction.facts.counts < FEW_ROWS)
     coarse = find_coarse_rules(correction.dual.form.rules, correction.facts.counts)
     few |= coarse
-    if correction.rates.empty:  # cells that no row shows have a warning of their own
+    if correction.rates.empty:  # conditions that no row meets have another warning
         few &= correction.rates.visible
     if (named := few | (~correction.facts.exact & violated)).any():
         _warn(
@@ -321,13 +321,13 @@ def warn_of_alike_actions(policy: Policy, evidence: Evidence) -> None:
         bound = f"{minimize} <= {math.ceil(level / unit) * unit:g}"
         advice = f"To decide by errors, minimize error() subject to {rules}{bound}"
     _warn(
-        f"the policy {how} {names}{more}: neither minimize={minimize} nor a rule with a price distinguishes "
+        f"the policy {how} {names}{more}: neither minimize={minimize} nor a binding rule distinguishes "
         f"them. {advice}"
     )
 
 
 def find_alike_actions(policy: Policy, evidence: Evidence) -> tuple[Value, ...]:
-    """Return actions with the same cost and nearly the same scores on all rows; empty if there are none.
+    """Return actions with the same cost and nearly the same scores on all rows, or an empty tuple.
 
     The result is also empty for prediction sets.
     """
@@ -339,7 +339,7 @@ def find_alike_actions(policy: Policy, evidence: Evidence) -> tuple[Value, ...]:
         [compile_problem(one, evidence, policy.frequencies, rules=()).base for one in problems]
     )
     weights = policy.score_matrix * _measure_features(policy, evidence)[:, None]  # (F, A)
-    # Odds of e^7 mean that one row in a thousand is decided at random; without chance, only ties matter.
+    # Odds of e^7: one row in a thousand is decided at random. For deterministic decisions, only ties matter.
     tie = 1e-6 * policy.guarantee.alpha if policy.deterministic else 0.0
     tolerance = max(7.0 / policy.beta, tie)
     # Projections with factors of at most one are no further apart than columns are: few need be compared.

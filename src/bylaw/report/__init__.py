@@ -1,4 +1,4 @@
-"""One self-contained page about a policy, for people who must approve it."""
+"""Reports: one self-contained HTML page about a policy, for the people who must approve it."""
 
 import lazy_loader
 

@@ -1,6 +1,6 @@
-"""The words and measures of a report that depend on the action space, in one table.
+"""The wording and the measures of a report that depend on the kind of decisions.
 
-A new kind of action space needs one entry in `WORDS`, and nothing else in the report.
+A new kind of action space needs one entry in `WORDS`; the rest of the report stays the same.
 """
 
 from __future__ import annotations
@@ -48,36 +48,36 @@ _LONGEST_TITLE, _LONGEST_CELL = 60, 24  # characters of an action in a title, an
 
 @dataclass(frozen=True)
 class ActionWords:
-    """The part of a report that depends on the actions a decision can choose."""
+    """The wording and the measures of a report for one kind of decisions."""
 
-    mistake: Rate | None  # the share of decisions that are wrong
+    mistake: Rate | None  # the rate of wrong decisions
     offer: str  # completes "For each case the policy gives ..."; {labels} and {options} are filled in
     action: str  # the name of one action
     frequency: str  # completes "How often each ..."
     title: str  # of the chart of one action, {name}
     mistakes: str  # title of the chart of mistakes, {measured} as observed or predicted
     mistake_name: str  # in the head of a table
-    more_mistakes: str  # completed by "in 2 groups: ..."
-    change: str  # when a decision counts as changed
-    changes: str  # how many have changed, {share}
-    changed_figure: tuple[str, str]  # name and remark of the number of changes in the summary
-    compute_changes: Callable[[Floats, Floats], Floats]  # of your model and of probabilities, to (n_rows,)
-    glossary: str = ""  # explains a word of its own
-    withheld: Rate | None = None  # the share of cases without an answer, which count as no error
+    more_mistakes: str  # followed by "in 2 groups: ..."
+    change: str  # a sentence that defines a changed decision
+    changes: str  # a clause with the {share} of changed decisions
+    changed_figure: tuple[str, str]  # name and remark of the share of changes in the summary
+    compute_changes: Callable[[Floats, Floats], Floats]  # from (model, policy) probabilities
+    glossary: str = ""  # explains a term that these reports use
+    withheld: Rate | None = None  # the rate of cases without an answer, which are not errors
     withheld_name: str = ""  # the name of these cases
-    withheld_remark: str = ""  # what they get
+    withheld_remark: str = ""  # what these cases get
     mean_size: Rate | None = None  # the average number of labels of a decision, if it varies
     cost_note: str = ""  # a remark wherever errors are shown
-    list_gaps: Callable[[ReportRows], list[str]] = lambda _: []  # what no rule guarantees
+    list_gaps: Callable[[ReportRows], list[str]] = lambda _: []  # sentences on what is not guaranteed
 
 
 def get_words(space: ActionSpace) -> ActionWords:
-    """Return the words of an action space."""
+    """Return the wording for an action space."""
     return WORDS[type(space)] if space.classes else _ROUTES
 
 
 def title_action(space: ActionSpace, position: int) -> str:
-    """Return the title of a chart of one action."""
+    """Return the title of the chart of one action, given by its index."""
     name = shorten(space.actions[position], _LONGEST_TITLE)
     if position == space.reject_position:
         return f"Referred (“{name}”)"
@@ -87,14 +87,17 @@ def title_action(space: ActionSpace, position: int) -> str:
 
 
 def name_action(space: ActionSpace, position: int) -> str:
-    """Return the name of an action in a table."""
+    """Return the name of an action, given by its index, for a cell of a table."""
     if position == space.reject_position:
         return "referred"
     return f"“{shorten(space.actions[position], _LONGEST_CELL)}”"
 
 
 def describe_cost(rows: ReportRows, measured: str) -> str:
-    """Return the objective and mistakes: with your model, without rules and with rules."""
+    """Describe the objective and the mistakes in sentences.
+
+    The sentences compare the user's model, the policy without rules, and the policy. `measured` is how
+    mistakes were measured, such as "as observed"."""
     policy, words, mistakes = rows.policy, rows.words, ""
     if words.mean_size is not None:
         costs, mean = rows.compare(miscoverage()), round_number(rows.measure(words.mean_size))
@@ -117,10 +120,10 @@ def describe_cost(rows: ReportRows, measured: str) -> str:
 
 
 def list_figures(rows: ReportRows) -> list[tuple[str, str, str]]:
-    """Return the numbers of the summary, each with its name and a remark.
+    """Return the figures of the summary as tuples of a name, a number and a remark.
 
-    They are the objective, unless it is mistakes; mistakes; cases without an answer; and changes.
-    """
+    The figures are the objective (unless it equals the rate of mistakes), mistakes, cases without an answer,
+    and changed decisions."""
     words, minimize, figures = rows.words, rows.policy.problem.minimize, []
     compared: list[tuple[str, Objective, str]] = []
     if words.mistake is not None:
@@ -147,10 +150,10 @@ def list_figures(rows: ReportRows) -> list[tuple[str, str, str]]:
 
 
 def _describe_errors(rows: ReportRows, measured: str) -> str:
-    """Return the errors with your model, without rules and with rules.
+    """Describe the error rates of the user's model, of the policy without rules, and of the policy.
 
-    If errors fall because fewer cases get an answer, this is the reason, and the error of answers follows.
-    """
+    If errors fall because fewer cases get an answer, the text explains this and adds the error rate among
+    answers."""
     words, costs, has_rules = rows.words, rows.compare(error()), bool(rows.policy.problem.rules)
     model, without, after = map(format_percent, costs)
     unruled, reason = f"Without rules, {without} are answered wrongly", ""
@@ -175,7 +178,7 @@ def _describe_errors(rows: ReportRows, measured: str) -> str:
 
 
 def _list_referral_gaps(rows: ReportRows) -> list[str]:
-    """Return a remark if no rule compares referrals of groups."""
+    """Return a remark if no rule compares the referral rates of groups, else an empty list."""
     space = rows.policy.action_space
     for one in rows.single_rules:
         for atom in one.rule.atoms():

@@ -1,4 +1,4 @@
-"""Everything that a report states, before it is put into words and charts."""
+"""The results that a report presents, before they are put into words and charts."""
 
 from __future__ import annotations
 
@@ -65,50 +65,54 @@ from bylaw.view import (
 if TYPE_CHECKING:
     from bylaw.report._prices import Curves
 
-_MOST_GROUPS, _MOST_PARTITIONS, _MOST_LABELS = 12, 6, 5  # in a partition, in a report, and of a set
-LEANING = 0.75  # the probability from which the likeliest decision is more than a toss-up
+_MOST_GROUPS, _MOST_PARTITIONS, _MOST_LABELS = (
+    12,
+    6,
+    5,
+)  # groups per partition, partitions, and labels in a set
+LEANING = 0.75  # the least probability of a decision that is likely, but not settled
 
 
 class Cell(NamedTuple):
-    """A group of rows, each with its weight times its probability of belonging to the group."""
+    """A group of rows, with the weight of each row times its probability of being in the group."""
 
     name: str  # "Female", or "Female, black"
     event: Conditions
     weights: Floats  # (n_rows,)
-    cases: float = math.nan  # how many rows, without weights; expected, if groups are predicted
+    cases: float = math.nan  # the unweighted number of rows; its expectation if groups are predicted
 
     @property
     def size(self) -> str:
-        """The number of cases in words, such as "66 cases"."""
+        """The number of cases as text, such as "66 cases"."""
         return pluralize(round(self.cases), "case")
 
     def average(self, values: Floats) -> Floats:
-        """Return the mean of values (n_rows, ...) over the group."""
+        """Return the weighted mean of values (n_rows, ...) over the group."""
         return self.weights @ values / self.weights.sum()
 
 
 class Partition(NamedTuple):
-    """The groups of one attribute, or the combinations of several."""
+    """The groups of one attribute, or the intersections of several attributes."""
 
     name: str
     cells: tuple[Cell, ...]
-    left_out: int  # groups that are not shown, because there are many or they have too few rows
-    is_predicted: bool  # known only as probabilities
+    left_out: int  # the number of groups that are not shown: too many, or too small
+    is_predicted: bool  # whether the groups are known only as probabilities
 
 
 @dataclass(frozen=True, eq=False)
 class ReportRows:
-    """Rows with the decisions of your model, those without rules, and the probabilities of the policy."""
+    """Rows with the decisions of the user's model, of the policy without rules, and of the policy."""
 
     policy: Policy
-    evidence: Evidence  # as the policy reads them
-    seen: ObservedRows  # with what was observed
+    evidence: Evidence  # with the policy's calibration and features
+    seen: ObservedRows  # the rows with observed labels and groups
     held_out: bool
-    fitted: bool  # whether the policy was chosen on them
-    model: Floats  # (n_rows, n_actions): the decisions of your model, one label each
+    fitted: bool  # whether the policy was fitted on these rows
+    model: Floats  # (n_rows, n_actions): 1 for the label that the user's model predicts
     without_rules: Floats | None  # (n_rows, n_actions): probabilities without rules, if they are known
-    probabilities: Floats  # (n_rows, n_actions); for sets, of inclusion
-    min_cell: int = MIN_CELL  # rows that a group must have to be shown
+    probabilities: Floats  # (n_rows, n_actions), of the policy; for sets, of inclusion
+    min_cell: int = MIN_CELL  # the number of rows that a group must have to be shown
     _measured: dict[Atom, float] = field(default_factory=dict, init=False, repr=False)
     _compared: dict[Objective, Costs] = field(default_factory=dict, init=False, repr=False)
 
@@ -117,7 +121,7 @@ class ReportRows:
 
     @property
     def words(self) -> ActionWords:
-        """The words of the policy's action space."""
+        """The wording that depends on the policy's kind of decisions."""
         return get_words(self.policy.action_space)
 
     @property
@@ -127,7 +131,7 @@ class ReportRows:
 
     @property
     def name(self) -> str:
-        """The rows in words."""
+        """The rows as text, such as "500 held-out cases"."""
         if self.held_out:
             return pluralize(len(self), "held-out case")
         origin = "on which the policy was chosen" if self.fitted else "given to this report"
@@ -139,7 +143,7 @@ class ReportRows:
         return Cell("all cases", (), self.evidence.row_weights, len(self))
 
     def measure(self, rate: Rate) -> float:
-        """Measure a rate of the policy; rates that many rules share are computed once."""
+        """Return a rate of the policy on these rows; the rates of atoms are cached."""
         known, space = self._measured, self.policy.action_space
         for atom, _ in rate.terms:
             if atom not in known:
@@ -147,7 +151,7 @@ class ReportRows:
         return rate.constant + sum(c * known[atom] for atom, c in rate.terms)
 
     def compare(self, rate: Objective) -> Costs:
-        """Measure a rate with your model, without rules and with rules."""
+        """Return the values of a rate with the user's model, without rules, and with the policy."""
         if rate not in self._compared:
             self._compared[rate] = compare_costs(
                 self.policy,
@@ -160,9 +164,9 @@ class ReportRows:
         return self._compared[rate]
 
     def compare_mistakes(self, cell: Cell) -> Costs | None:
-        """Compare the shares of wrong decisions in a group.
+        """Return a group's error rates with the user's model, without rules, and with the policy.
 
-        Return None without labels, or without a joint model of a predicted group and its labels.
+        Return None without labels, or if the group is predicted without a joint model of group and label.
         """
         rate = self.words.mistake
         if rate is None:
@@ -174,24 +178,33 @@ class ReportRows:
 
     @cached_property
     def change_probability(self) -> Floats:
-        """(n_rows,): the probability that the decision is not your model's; for sets, not its label alone."""
+        """The probability that the decision of each row differs from that of the user's model, (n_rows,).
+
+        For sets, the probability that the set is not exactly the model's label.
+        """
         return self.words.compute_changes(self.model, self.probabilities)
 
     def compute_changed_share(self, cell: Cell) -> float:
-        """Return the share of changed decisions in a group."""
+        """Return the share of cases in a group whose decision differs from the user's model."""
         return float(cell.average(self.change_probability))
 
     def compute_flow(self, cell: Cell) -> Floats:
-        """Return shares of a group by your model's and the policy's decision, (n_actions, n_actions)."""
+        """Return shares of a group's cases by two decisions, (n_actions, n_actions).
+
+        Rows are the decisions of the user's model, and columns the decisions of the policy.
+        """
         return (self.model * cell.weights[:, None]).T @ self.probabilities / cell.weights.sum()
 
     @property
     def random_share(self) -> float:
-        """The share of cases that are decided at random."""
+        """The share of cases whose decision is random."""
         return compute_random_share(self.probabilities, self.policy.action_space, self.seen)
 
     def compute_randomness(self) -> dict[str, float]:
-        """Return the shares of cases whose likeliest decision is all but certain, likely, or neither."""
+        """Return the shares of cases by the probability of their most likely decision.
+
+        The names are "settled" (99 % or more), "leaning" (75 % to 99 %) and "open" (less).
+        """
         likeliest = self.policy.action_space.decision_confidence(self.probabilities)
         settled, likely = (
             float(np.average(likeliest >= least, weights=self.evidence.row_weights))
@@ -201,7 +214,7 @@ class ReportRows:
 
     @cached_property
     def set_sizes(self) -> Floats:
-        """(n_sizes,): the probability of a set of 0, 1, ... labels; the last one is of so many or more."""
+        """The probability of each set size 0, 1, ..., (n_sizes,); the last entry includes larger sets."""
         chance = np.zeros((min(_MOST_LABELS, self.probabilities.shape[1]) + 1, len(self)))
         chance[0] = 1.0
         # Add the labels one at a time: a set grows by a label with the probability of its inclusion.
@@ -214,26 +227,26 @@ class ReportRows:
 
     @cached_property
     def partitions(self) -> tuple[Partition, ...]:
-        """The partitions into groups, those of the rules first."""
+        """The partitions of the rows into groups; those that the rules refer to come first."""
         named = list_partitions(self.policy.problem, self.seen)
         return tuple(make_partition(self.seen, attributes, self.min_cell) for attributes in named)
 
     @cached_property
     def single_rules(self) -> list[ExpandedRule]:
-        """The rules of the problem, one for each group and label."""
+        """The single rules of the problem, one for each group and label of a family."""
         options = self.policy.action_space.options
         return self.policy.problem.expand(self.seen.classes, self.seen.group_values, options)
 
     @cached_property
     def hidden(self) -> frozenset[str]:
-        """The single rules, and the groups of an objective, that are about groups too small to be shown."""
+        """The texts of single rules, and of groups in the objective, about groups too small to be shown."""
         seen, minimize = self.seen, self.policy.problem.minimize
         groups = minimize.list_groups(seen.classes, seen.group_values) if isinstance(minimize, Worst) else ()
         return list_hidden_rules([one.rule for one in self.single_rules], seen, self.min_cell, groups)
 
 
 def list_partitions(problem: Problem, seen: ObservedRows) -> list[tuple[str, ...]]:
-    """Return the attributes of each partition that is shown, those of the rules first."""
+    """Return the attributes of each partition to show; those that the rules refer to come first."""
     named = [a for rule in problem.rules if isinstance(rule, Family) for a in rule.attributes]
     named += [(name,) for name in problem.attributes]
     named += [(name,) for name in seen.group_values]
@@ -241,7 +254,7 @@ def list_partitions(problem: Problem, seen: ObservedRows) -> list[tuple[str, ...
 
 
 def make_partition(seen: ObservedRows, attributes: tuple[str, ...], min_cell: int = MIN_CELL) -> Partition:
-    """Return the largest groups of some attributes, without those that are too small to be shown."""
+    """Return the largest groups of some attributes, without groups that are too small to be shown."""
     values = seen.group_values
     cells = []
     for cell in itertools.product(*(values[name] for name in attributes)):
@@ -264,7 +277,7 @@ def make_report_rows(
     min_cell: int = MIN_CELL,
     without_rules: Floats | None = None,
 ) -> ReportRows:
-    """Return rows with all that a report measures on them, given the decisions without rules."""
+    """Apply the policy to rows and return them with all decisions that a report compares."""
     evidence = policy.feature_map.admit(policy.calibrate(rows))
     seen = observe(evidence)
     hashed = hash_evidence(policy.feature_map, evidence)
@@ -283,35 +296,35 @@ def make_report_rows(
 
 @dataclass(frozen=True)
 class BoundedRate:
-    """A rate with the rules on it: an upper bound, a lower one, or both."""
+    """A rate that rules bound from above, from below or both, with its estimate and verdict."""
 
-    place: int  # of its statement among the problem's rules
+    place: int  # the index of its rule or family in the problem
     rate: Rate | Ratio  # without its constant
     rules: tuple[str, ...]
     judged: RuleAudit  # the worst verdict of these rules, with the estimate and the interval of the rate
     track: Track
-    is_predicted: bool = False  # whether costs in it are predictions
-    hidden: bool = False  # whether it is about a group that is too small to be shown
+    is_predicted: bool = False  # whether it contains costs that are predicted
+    hidden: bool = False  # whether it refers to a group that is too small to be shown
 
     @property
     def unit(self) -> Unit:
-        """How the rate is read."""
+        """The unit in which the rate is written."""
         return find_unit(self.rate)
 
     @property
     def verdict(self) -> Verdict:
-        """The worst verdict on its rules."""
+        """The worst verdict on the rules that bound the rate."""
         return self.judged.verdict
 
     @property
     def slack(self) -> float:
-        """How far the estimate is inside its bounds; below zero if it is outside."""
+        """The distance of the estimate to its nearest bound; negative if a bound is violated."""
         inside = min(self.track.high - self.track.estimate, self.track.estimate - self.track.low)
         return math.inf if math.isnan(inside) else inside
 
 
 def bound_rates(rows: ReportRows, audit: Audit | None) -> tuple[BoundedRate, ...]:
-    """Return the rates of all rules, worst first; without an audit, they are estimates on these rows."""
+    """Return the rates that rules bound, worst first, with estimates or the verdicts of an audit."""
     audited = audit.rules if audit else [_estimate(one.rule, rows) for one in rows.single_rules]
     rates: dict[Hashable, BoundedRate] = {}
     for (rule, _, place, _), judged in zip(rows.single_rules, audited, strict=True):
@@ -344,10 +357,10 @@ def bound_rates(rows: ReportRows, audit: Audit | None) -> tuple[BoundedRate, ...
 
 
 def _estimate(rule: Rule, rows: ReportRows) -> RuleAudit:
-    """Estimate whether a rule holds, without a test.
+    """Judge a rule by its estimated rate, without a statistical test.
 
-    The effective sample size is that of the rule's smallest event, among the rows that show it.
-    """
+    The effective sample size is the one of the smallest group that the rule refers to, among rows with the
+    observations that the rule needs."""
     space = rows.policy.action_space
     events = rule.excess.resolve(space.classes).by_event()
     names = {name for event in events for name, _ in event.conditions}
@@ -364,22 +377,22 @@ def _estimate(rule: Rule, rows: ReportRows) -> RuleAudit:
 
 @dataclass(frozen=True)
 class ReportContext:
-    """A policy, the rows it is judged on, and all results about it."""
+    """A policy, the rows on which it is judged, and all results that the report presents."""
 
     title: str
     created: str
     owner: str
     model_version: str
-    held_out_source: str  # the name of their table
-    file_digest: str  # of the complete file of the policy
+    held_out_source: str  # the name of the table of held-out rows
+    file_digest: str  # the SHA-256 hash of the policy's file
     judged: ReportRows  # held-out rows, or else the same as `fitted`
-    fitted: ReportRows  # the rows that prices and frontiers are about
+    fitted: ReportRows  # the rows for prices and frontiers
     audit: Audit | None
     confidence: float
     bounded_rates: tuple[BoundedRate, ...]  # worst first
     traced: Curves
     comparison: Comparison | None = None  # with an earlier policy
-    monitor: Monitor | None = None  # that watched it since
+    monitor: Monitor | None = None  # of the policy in use
 
     @property
     def policy(self) -> Policy:
@@ -388,7 +401,7 @@ class ReportContext:
 
     @property
     def words(self) -> ActionWords:
-        """The words of the policy's action space."""
+        """The wording that depends on the policy's kind of decisions."""
         return self.judged.words
 
     @property
@@ -400,18 +413,18 @@ class ReportContext:
 
     @property
     def badge(self) -> Html:
-        """The verdict on all rules together, with its sign."""
+        """The verdict on all rules together as a badge with a sign."""
         return make_badge(str(self.verdict), VERDICT_TONES[self.verdict])
 
     @property
     def alarms(self) -> str:
-        """How many rules raised an alarm while the policy was watched."""
+        """The number of rules with an alarm of the monitor, as text."""
         count = sum(one.since is not None for one in self.monitor.status) if self.monitor else 0
         return f"{pluralize(count, 'rule')} raised an alarm" if count else "no rule raised an alarm"
 
     @property
     def measurement(self) -> str:
-        """How errors were measured."""
+        """How errors were measured, as text such as "as observed"."""
         if not self.policy.action_space.classes:
             minimize = self.policy.problem.minimize
             return "as predicted" if find_predicted_costs(minimize, self.judged.seen) else "as observed"
@@ -420,7 +433,7 @@ class ReportContext:
         return f"as observed{self._count_observed(LABEL)}"
 
     def _count_observed(self, name: str) -> str:
-        """Return on how many cases something was observed, if not on all."""
+        """Return text such as " on 300 of 500 cases" if only these have the column; else an empty text."""
         rows = self.judged.seen.seen.get(name)
         if rows is None:
             return ""
@@ -428,7 +441,7 @@ class ReportContext:
 
     @property
     def rate_measurement(self) -> str:
-        """How the rates of the rules were measured."""
+        """How the rates of the rules were measured, as text."""
         seen, expanded = self.judged.seen, self.judged.single_rules
         costs = [name for one in expanded for name in find_predicted_costs(one.rule.excess, seen)]
         names = join_words([f"“{name}”" for name in dict.fromkeys(costs)])
@@ -442,18 +455,18 @@ class ReportContext:
             groups = f", with {names}"
         elif unseen := sorted(seen.unseen & named):
             names = join_words(unseen)
-            groups = f", but with {names} as predicted: the true {names} of these cases is not known here"
+            groups = f", but with {names} as predicted: the true {names} of these cases is not known"
         return f"{self.measurement}{groups}{predicted}"
 
     @property
     def cost_unit(self) -> Unit:
-        """How values of the objective are read on charts."""
+        """The unit in which values of the objective are written on charts."""
         return "share" if self.policy.problem.minimize.is_probability else "plain"
 
     def write_sentence(self, statement: Statement) -> str:
-        """Return what a rule or family demands."""
+        """Describe a rule or family in a sentence."""
         return write_sentence(statement, self.policy.action_space.kind)
 
     def describe_rate(self, rate: Objective) -> str:
-        """Return a noun for a rate."""
+        """Describe a rate by a noun phrase."""
         return describe_rate(rate, self.policy.action_space.kind)

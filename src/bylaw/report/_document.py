@@ -1,4 +1,4 @@
-"""`report`: a policy and rows in, one page out, which is complete and is not allowed to load anything."""
+"""The function `report`, which writes a complete HTML page about a policy that loads nothing else."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from bylaw.rows import Evidence, as_evidence
 from bylaw.testing import Comparison, Monitor, audit
 from bylaw.view import Html, format_moment, shorten, tag, write_color_variables
 
-_LEVELS, _MOST_LEVELS = 11, 200  # of a frontier, by default and at most
-_LARGE = 20_000  # single rules times actions from which frontiers take minutes and are made on request only
-# Of each section: its anchor, its name in the contents, its heading, and what writes it.
+_LEVELS, _MOST_LEVELS = 11, 200  # points of a frontier: the default and the maximum
+_LARGE = 20_000  # single rules times actions; beyond it, frontiers take minutes and need a request
+# The sections: anchor, name in the contents, heading, and the function that writes the section.
 _SECTIONS = (
     ("summary", "Summary", "Summary", write_summary),
     ("rules", "Rules", "The rules in words", write_rules),
     ("groups", "Before and after", "Before and after", write_before_and_after),
     ("kept", "Do they hold?", "Do the rules hold?", write_verdicts),
     ("watch", "Since then", "Since then", write_watch),
-    ("earlier", "Earlier policy", "Beside the earlier policy", write_earlier_policy),
+    ("earlier", "Earlier policy", "Comparison with the earlier policy", write_earlier_policy),
     ("prices", "Prices", "What each rule costs", write_prices),
     ("affected", "Who is affected", "Who is affected", write_affected),
     ("frontier", "Other levels", "What other levels would cost", write_frontier),
@@ -49,12 +49,12 @@ _SECTIONS = (
 
 @dataclass(frozen=True)
 class Report:
-    """A self-contained HTML page about a policy, made by `report`, for people who must approve the policy.
+    """A self-contained HTML page about a policy, for the people who must approve it. Made by `report`.
 
     Parameters
     ----------
     html : str
-        the complete page. Notebooks show it in a frame.
+        The complete page. Notebooks display it in a frame.
 
     Examples
     --------
@@ -66,12 +66,12 @@ class Report:
     html: str
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the page to a file; an older file is replaced only when the new one is complete.
+        """Write the page to a file. An existing file is replaced only after the new one is complete.
 
         Parameters
         ----------
         path : str or path
-            such as "report.html".
+            The path of the file, such as "report.html".
         """
         write_text(Path(path), self.html)
 
@@ -106,55 +106,61 @@ def report(
     created: str | datetime | None = None,
     min_cell: int = MIN_CELL,
 ) -> Report:
-    """Write a page about a policy: what it decides, whether its rules hold, whom they affect, what they cost.
+    """Write a page about a policy: its decisions, its rules, the affected groups, and the costs.
 
     Parameters
     ----------
     policy : Policy
+        The policy.
     evidence : Evidence
-        the rows on which the policy was chosen: prices and frontiers are about them.
+        The rows on which the policy was fitted. Prices and frontiers are computed on these rows.
     labels : array of shape (n_rows,), optional
-        the true labels of these rows, `Evidence(labels=)`. Where labels or groups are missing on some rows,
-        rates are prediction-powered, as in `solve`.
+        The true labels of these rows, a short form of `Evidence(labels=)`. If labels or groups are missing on
+        some rows, rates are prediction-powered, as in `solve`.
     groups : dict or frame, optional
-        the true groups of these rows, of attributes that the evidence knows only as probabilities.
+        The true groups of these rows, for attributes that the evidence contains only as probabilities.
     propensity_weights : array of shape (n_rows,), optional
-        1 / P(seen | x) of the rows that show labels or groups which others lack, as in `solve`.
+        If labels or groups are missing on some rows, the weights 1 / P(observed | x) of the rows that have
+        them, as in `solve`.
     held_out : Evidence, optional
-        rows that had no part in choosing the policy. If given, the rules are judged by an audit of them,
-        with confidence intervals and verdicts, and the other rates are theirs, too. Without them, a rule is
-        estimated to hold as in `audit(..., fitted_rows="estimate")`.
+        Rows on which the policy was not fitted. If given, an audit on them judges the rules, with confidence
+        intervals and verdicts, and the other rates are measured on them, too. Without them, the rules are
+        judged by estimates only, as in `audit(..., fitted_rows="estimate")`.
     confidence : float
-        of the audit of held-out rows.
+        The confidence of the audit on held-out rows.
     margin : float or "auto", optional
-        for the frontiers, as in `solve`; by default the margin that the policy was chosen with, which its
-        file states (0 for files of versions that did not).
+        The margin of the policies on the frontiers, as in `solve`. By default, the margin with which the
+        policy was fitted, or 0 if an early version of bylaw saved the policy without it.
     levels : int, optional
-        how many points each frontier gets; 0 for no frontiers. By default 11, or none if there are so many
-        rules and labels that frontiers take minutes.
+        The number of points of each frontier; 0 for no frontiers. By default 11, or 0 if there are so many
+        rules and labels that frontiers would take minutes.
     frontiers : list of Frontier, optional
-        frontiers to show instead of computed ones, each over one rule of the policy; not with `levels`.
+        Frontiers to show, each for one rule of the policy, instead of computed ones. Not allowed with
+        `levels`.
     comparison : Comparison, optional
-        with an earlier policy, from `bylaw.testing.compare_policies`: both side by side.
+        A comparison with an earlier policy, made by `bylaw.testing.compare_policies`.
     monitor : Monitor, optional
-        that watched the policy since: rates, confidence sequences and alarms over time.
+        A monitor of the policy in use. The page shows its rates, confidence sequences and alarms over time.
     title : str
-        of the page.
+        The title of the page.
     owner : str
-        who answers for the policy, such as a person or a department.
+        The person or department that is responsible for the policy.
     model_version : str
-        of the model whose scores the policy decides by.
+        The version of the model whose scores the policy uses.
     held_out_source : str
-        where the held-out rows come from, such as the name of their file. The statement to sign names these
-        three; what is missing has a line to be filled in by hand.
+        The origin of the held-out rows, such as the name of their file. The statement to sign contains the
+        owner, the model version and this origin; a missing owner or model version gets a blank line to fill
+        in.
     file_digest : str, optional
-        the SHA-256 of the policy's file, which the statement names; by default `policy.file_digest`, that of
-        the file that `policy.save` writes. Pass that of an existing file if an earlier version wrote it.
+        The SHA-256 hash of the policy's file for the statement to sign. By default `policy.file_digest`, the
+        hash of the file that `policy.save` writes. Pass the hash of an existing file that an earlier version
+        wrote.
     created : str or datetime, optional
-        what to print as the date; by default, now.
+        The date of the report; by default, now.
     min_cell : int
-        the number of cases that a group must have for its rates and counts to be on the page; 0 shows all.
-        If one group is hidden, the next smallest is, too, so that its numbers do not follow from the totals.
+        The number of cases that a group must have for its rates and counts to be shown; 0 shows all groups.
+        If one group is hidden, the next smallest is hidden too, so that totals do not reveal the hidden
+        numbers.
 
     Returns
     -------
@@ -163,9 +169,9 @@ def report(
     Raises
     ------
     OptionError
-        when options do not go together, or a frontier is not about the policy.
+        If options contradict each other, or a frontier or monitor belongs to another policy.
     EvidenceError
-        when held-out rows are rows on which the policy was chosen, or columns do not fit.
+        If held-out rows are among the rows on which the policy was fitted, or their columns do not match.
 
     Examples
     --------
@@ -180,7 +186,7 @@ def report(
     True
     """
     if not isinstance(policy, Policy):
-        raise OptionError(f"report() takes a Policy and then Evidence, not {type(policy).__name__} first")
+        raise OptionError(f"policy must be a Policy, got {type(policy).__name__}")
     evidence = as_evidence(evidence).with_observed(
         labels=labels, true_groups=groups, propensity_weights=propensity_weights
     )
@@ -191,12 +197,11 @@ def report(
         check_margin(kept)
     if levels is not None and frontiers is not None:
         raise OptionError(
-            "report() takes levels= for frontiers that it computes, or frontiers= that are at hand, not "
-            "both: leave out levels= to show the given frontiers, or frontiers= to have all of them "
-            "computed"
+            "only one of levels and frontiers must be given, got both; leave out levels= to show the given "
+            "frontiers, or frontiers= to compute all of them"
         )
     if monitor is not None and monitor.policy.digest != policy.digest:
-        raise OptionError("the monitor watches another policy; pass the one that it was made for")
+        raise OptionError("monitor must be of this policy, got a monitor of another policy")
     points = _count_points(levels, policy)
     file_digest = policy.file_digest if file_digest is None else file_digest  # before an audit is noted
     if held_out is None:
@@ -235,12 +240,12 @@ def _count_points(levels: Any, policy: Policy) -> int:
         size = len(policy.rule_prices) * len(policy.actions)
         return 0 if size > _LARGE else _LEVELS
     if type(levels) is not int or not (levels == 0 or 2 <= levels <= _MOST_LEVELS):
-        raise OptionError(f"levels must be 0 or a whole number from 2 to {_MOST_LEVELS}, not {levels!r}")
+        raise OptionError(f"levels must be 0 or a whole number from 2 to {_MOST_LEVELS}, got {levels!r}")
     return levels
 
 
 def _make_page(context: ReportContext, subtitle: str) -> str:
-    """Return the document of all sections; printed pages have the policy's hash."""
+    """Return the HTML document with all sections; printed pages show the policy's hash."""
     css, script = (
         resources.files("bylaw.report").joinpath(name).read_text(encoding="utf-8")
         for name in ("page.css", "page.js")
@@ -297,6 +302,6 @@ def _make_page(context: ReportContext, subtitle: str) -> str:
 
 
 def _write_css_text(text: str) -> str:
-    """Return a string of a style sheet, in which every character but letters and digits is escaped."""
+    """Convert text to a CSS string in which all characters except letters and digits are escaped."""
     visible = make_visible(text)
     return '"' + "".join(c if c.isascii() and c.isalnum() else f"\\{ord(c):x} " for c in visible) + '"'

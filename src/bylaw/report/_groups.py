@@ -1,4 +1,4 @@
-"""Rates of every group before and after, whose decisions changed, and a comparison with an earlier policy."""
+"""Sections on groups: rates before and after, changed decisions, and a comparison with an earlier policy."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from bylaw.view import (
 )
 
 _MOST_CHARTS, _MOST_ACTIONS = 6, 12
-_LEAST_FLOW = 5e-5  # a smaller share of cases is printed as zero
-_NAME = 60  # characters of a group or action
+_LEAST_FLOW = 5e-5  # smaller shares of cases are not listed
+_NAME = 60  # maximum characters of the name of a group or action
 _CHART = tag("span", "Chart", class_="unseen")
 
 
 def write_before_and_after(context: ReportContext) -> Sequence[Content]:
-    """Return how often each decision is taken in every group, by your model and by the policy."""
+    """Write the section that compares, by group, the decisions of the user's model and of the policy."""
     rows = context.judged
     partitions = rows.partitions or (Partition("all cases", (rows.all_rows,), 0, False),)
     charts = [_list_charts(partition, context) for partition in partitions]
@@ -64,7 +64,7 @@ def write_before_and_after(context: ReportContext) -> Sequence[Content]:
         parts += _list_remarks(partition, context, sum(not is_mistake for _, is_mistake, _ in drawn))
     lead = (
         f"How often each {context.words.frequency}, group by group, on {rows.name}, averaged over the "
-        "policy’s random decisions. These charts have one scale, and so have those of mistakes."
+        "policy’s random decisions. All these charts have the same scale, and so do all charts of mistakes."
     )
     before, after = (
         tag("span", "", class_=f"key {look}", aria_hidden="true") for look in ("before", "after")
@@ -76,9 +76,9 @@ def write_before_and_after(context: ReportContext) -> Sequence[Content]:
 def _list_charts(
     partition: Partition, context: ReportContext
 ) -> list[tuple[str, bool, list[tuple[Cell, float, float]]]]:
-    """Return the actions whose rates differ most between groups or change most, and mistakes.
+    """Return the charts of a partition: the actions whose rates differ or change most, and mistakes.
 
-    Each has a title, whether it is about mistakes, and the rate of every group before and after.
+    Each is a tuple of a title, whether it is about mistakes, and each group with its rates before and after.
     """
     rows, cells = context.judged, partition.cells
     if not cells:  # all are too small to be shown
@@ -99,31 +99,33 @@ def _list_charts(
 
 
 def _list_remarks(partition: Partition, context: ReportContext, shown: int) -> list[Html]:
-    """Return what is not drawn, and which groups are predicted."""
+    """Return a note on actions and groups that are not drawn, and on predicted groups."""
     remarks, few = [], context.judged.min_cell
     if more := len(context.policy.actions) - shown:
         actions = pluralize(more, f"more {context.words.action}")
         remarks.append(f"Not drawn: {actions}, with smaller differences and changes.")
     if partition.left_out:
         reason = (
-            f" Groups of fewer than {few} cases, and one beside them, are never shown." if few > 1 else ""
+            f" Groups of fewer than {few} cases are never shown, nor is the next smallest group."
+            if few > 1
+            else ""
         )
         remarks.append(f"Not drawn: {pluralize(partition.left_out, 'smaller group')}.{reason}")
     if partition.is_predicted:
         remarks.append(
-            f"The true {partition.name} of these cases is not known here: the rates use its probabilities. "
-            "Where it is given (groups=, or a column of true groups), they are as observed."
+            f"The true {partition.name} of these cases is not known: the rates use its probabilities. "
+            "If it is given (groups=, or a column of true groups), the rates are observed."
         )
     return [tag("p", " ".join(remarks), class_="note")] if remarks else []
 
 
 def _name_cell(name: str, cell: Cell) -> Html:
-    """Return the name of a group, and how many cases it has."""
+    """Return the name of a group with its number of cases."""
     return join([shorten(name, _NAME), tag("span", cell.size, class_="size")], " ")
 
 
 def write_affected(context: ReportContext) -> Sequence[Content]:
-    """Return whose decisions change, and from what to what."""
+    """Write the section on changed decisions: in which groups, and from which to which action."""
     rows, exclusive = context.judged, context.policy.action_space.exclusive
     lead = f"{context.words.change} Shares are averages over the policy’s random decisions, on {rows.name}."
     # The share of changed decisions in each group, and the most common change.
@@ -152,13 +154,13 @@ def write_affected(context: ReportContext) -> Sequence[Content]:
 
 
 def _make_bar(name: str, share: float, most: float, of: str = "changed") -> list[Html | str]:
-    """Return the cells of a chart of shares: a bar, and the number."""
+    """Return the two table cells of a bar chart: the bar and the number."""
     number = format_percent(share)
     return [draw_bar(f"{name}: {number} {of}", share / most if most else 0.0), number]
 
 
 def _list_moves(context: ReportContext, cell: Cell, most: int) -> list[tuple[str, str]]:
-    """Return the largest changes of decisions, from which to which, with their shares of a group."""
+    """Return the most common changes of decisions in a group, with their shares of its cases."""
     flow, space = context.judged.compute_flow(cell), context.policy.action_space
     moves = flow - np.diag(np.diag(flow))
     names, lines = [name_action(space, i) for i in range(len(space.actions))], []
@@ -170,7 +172,7 @@ def _list_moves(context: ReportContext, cell: Cell, most: int) -> list[tuple[str
 
 
 def _tabulate_answers(context: ReportContext) -> Html:
-    """Return changes among the cases with each decision of your model."""
+    """Return a table of the share of changed cases, by the decision of the user's model."""
     rows = context.judged
     flow = rows.compute_flow(rows.all_rows)[: len(context.policy.action_space.model_actions)]
     total = flow.sum(axis=1)
@@ -191,7 +193,7 @@ def _tabulate_answers(context: ReportContext) -> Html:
 
 
 def _tabulate_flows(context: ReportContext) -> Html:
-    """Return a square table of changes or, if there are many labels, the largest changes."""
+    """Return a table of changes between actions; if there are many actions, only the largest changes."""
     rows, space = context.judged, context.policy.action_space
     if len(space.actions) <= _MOST_ACTIONS:
         names = [name_action(space, place) for place in range(len(space.actions))]
@@ -204,13 +206,13 @@ def _tabulate_flows(context: ReportContext) -> Html:
 
 
 def _tabulate_square(title: str, corner: str, names: list[str], shares: Floats) -> Html:
-    """Return a table of shares from what (down) to what (across)."""
+    """Return a table of shares by earlier decision (rows) and new decision (columns)."""
     lines = [[name, *map(format_percent, line)] for name, line in zip(names, shares, strict=False)]
     return make_page_table(title, [corner, *names], lines)
 
 
 def write_earlier_policy(context: ReportContext) -> Sequence[Content]:
-    """Return rates and costs of an earlier policy on the same cases, and the decisions that change."""
+    """Write the section that compares an earlier policy and this one on the same cases."""
     compared = context.comparison
     if compared is None:
         return []
@@ -224,8 +226,8 @@ def write_earlier_policy(context: ReportContext) -> Sequence[Content]:
     )
     if compared.needs_previous:
         lead += (
-            " The new policy must know what the earlier one would decide: the earlier policy’s file goes "
-            "with it."
+            " The new policy needs the decisions of the earlier one, so the earlier policy’s file must be "
+            "kept with it."
         )
     sentences = {str(rule): context.write_sentence(rule) for rule in statements}
     rules = [
@@ -250,7 +252,7 @@ def write_earlier_policy(context: ReportContext) -> Sequence[Content]:
         tag("p", lead),
         make_page_table(
             "Rules under both policies",
-            ["Rule, by its worst part", "Bound", "Earlier policy", "New policy"],
+            ["Rule (its worst group)", "Bound", "Earlier policy", "New policy"],
             rules,
         ),
         make_page_table("Whose decisions change", group_heads, groups) if groups else None,

@@ -1,4 +1,4 @@
-"""What each rule costs: shadow prices, and the Pareto frontier with a slider for the level."""
+"""Sections on costs: the shadow price of each rule, and Pareto frontiers with a slider for the level."""
 
 from __future__ import annotations
 
@@ -46,38 +46,40 @@ from bylaw.view import (
 )
 
 _MOST_CURVES = 8
-_SLIDER = 1000  # steps from the first level to the last
+_SLIDER = 1000  # the number of steps from the first level to the last
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Cost against the level of one statement, by rising level."""
+    """The least cost for different levels of one rule or family, by increasing level."""
 
     statement: Statement
     level: float  # the present one
     levels: Floats  # (n_points,)
-    cost: Floats  # (n_points,): nan where the rules conflict
+    cost: Floats  # (n_points,); nan if the rules conflict at this level
     prices: Floats  # (n_points,)
-    missed: tuple[bool, ...]  # where the rules do not all hold as observed
+    missed: tuple[bool, ...]  # whether observed rates violate a rule at each level
 
     @property
     def now(self) -> int:
-        """The point of the present level."""
+        """The index of the point at the present level."""
         return int(np.abs(self.levels - self.level).argmin())
 
 
 @dataclass(frozen=True)
 class Curves:
-    """The curves of a report, and how they were made."""
+    """The curves of a report, and how their costs were measured."""
 
     curves: Sequence[Curve] = ()
     missing: Sequence[str] = ()  # statements without a curve
     observed: bool | None = None  # whether costs are observed or predicted; None for given frontiers
-    without: Mapping[str, float] = field(default_factory=dict)  # how much lower the cost is without a rule
+    without: Mapping[str, float] = field(
+        default_factory=dict
+    )  # by rule, how much lower the cost is without it
 
     @property
     def measurement(self) -> str:
-        """How the costs were measured."""
+        """How the costs were measured, as text such as "as observed"."""
         return {True: "as observed", False: "as predicted", None: "as given"}[self.observed]
 
 
@@ -87,11 +89,10 @@ def trace_curves(
     given: Sequence[Frontier] | None,
     margin: float | Literal["auto"] = 0.0,
 ) -> Curves:
-    """Compute the curve of every statement with a single level.
+    """Compute the curve of every rule or family with a single level.
 
-    Each point is fitted as the policy was: with the labels and groups of these rows, and with its margin. The
-    policy itself, and the policy without the rule, are points that need no further fit.
-    """
+    The policies on a curve are fitted with the same labels, groups and margin as the policy. The policy
+    itself, and the policy without the rule, are points that need no additional fit."""
     policy, problem = rows.policy, rows.policy.problem
     if given is not None:
         return Curves([_convert_frontier(problem, one) for one in given])
@@ -103,8 +104,8 @@ def trace_curves(
         idle = not write_amount_saved(policy.prices.get(text, 0.0), statement, problem.minimize)
         wanted = len(curves) < _MOST_CURVES
         if wanted or (idle and rows.fitted):
-            # The policy under all other rules, if they do not conflict; it decides nothing, so warnings about
-            # it are of no interest.
+            # The policy under all other rules, if they do not conflict. It is not used for decisions, so its
+            # warnings are ignored.
             others = problem.with_rules([rule for i, rule in enumerate(problem.rules) if i != place])
             with suppress(BylawError), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -124,9 +125,9 @@ def trace_curves(
 
 
 def _recall_fit(rows: ReportRows, margin: float | Literal["auto"]) -> tuple[Evidence, dict[str, Any]]:
-    """Return the rows and options of `solve` that chose the policy, as far as they are known.
+    """Return the rows and the options of `solve` with which the policy was fitted, as far as they are known.
 
-    The rows have labels and true groups only if the policy was chosen by observed rates.
+    The rows include labels and true groups only if the policy was fitted with observed rates.
     """
     policy, evidence = rows.policy, rows.evidence
     if not policy.observed or not rows.fitted:
@@ -149,7 +150,7 @@ def _trace_curve(
     options: dict[str, Any],
     free: Policy | None,
 ) -> Curve | None:
-    """Return a curve; None if the statement has no level, or the rules conflict at all levels."""
+    """Return the curve of a rule; None if the rule has no level, or the rules conflict at all levels."""
     policy, problem = rows.policy, rows.policy.problem
     try:
         lever = find_lever(problem, statement)
@@ -163,7 +164,7 @@ def _trace_curve(
         rate = partial(free.expected, evidence=rows.evidence, probabilities=free_chances)
         free_level = find_met_level(lever, rate, rows.evidence, policy.action_space.options)
     levels = _choose_levels(lever, points, free_level)
-    solved = list[tuple[float, float, float, bool]]()  # level, cost, price, and whether rules are missed
+    solved = list[tuple[float, float, float, bool]]()  # level, cost, price, and whether rules are violated
     if not (options or policy.observed or policy.deterministic):
         if rows.fitted and not is_factor(statement):
             price = policy.prices.get(str(statement), 0.0)
@@ -174,7 +175,7 @@ def _trace_curve(
     remaining = [level for level in levels.tolist() if level not in [point[0] for point in solved]]
     sweep: dict[Statement | str, Any] = {statement: remaining}
     try:
-        with warnings.catch_warnings():  # levels at which rules are missed are marked
+        with warnings.catch_warnings():  # levels at which rules are violated are marked
             warnings.simplefilter("ignore", ConvergenceWarning)
             if remaining:
                 solved += _list_points(frontier(problem, evidence, sweep, beta=policy.beta, **options))
@@ -198,24 +199,25 @@ def _make_curve(lever: Lever, points: Sequence[tuple[float, float, float, bool]]
 
 
 def _convert_frontier(problem: Problem, path: Frontier) -> Curve:
-    """Return a frontier of the caller as a curve; raise if it is not about a rule of the policy."""
+    """Convert a frontier of the caller to a curve; raise if it is not for a rule of the policy."""
     if not isinstance(path, Frontier) or len(path.swept) != 1:
-        raise OptionError("frontiers= must be a list of frontiers over one rule each")
+        raise OptionError("frontiers must be a list of Frontier objects, each over one rule of the policy")
     lever = None
     for rule in problem.rules:
         with suppress(BylawError):  # rules without a level have no lever
             lever = one if (one := find_lever(problem, rule)).label == path.swept[0] else lever
     if lever is None:
-        raise OptionError(f"the policy has no rule {path.swept[0]!r} that this frontier could be about")
+        raise OptionError(f"a frontier must be over a rule of the policy, got one over {path.swept[0]!r}")
     if not np.isclose(path.levels[:, 0], lever.level, rtol=0, atol=1e-12).any():
         raise OptionError(
-            f"the frontier of {lever.label!r} lacks the rule's own level: add {lever.level:g} to its levels"
+            f"the frontier of {lever.label!r} must include the present level {lever.level:g}; add it to "
+            "its levels"
         )
     return _make_curve(lever, _list_points(path))
 
 
 def _choose_levels(lever: Lever, points: int, free_level: float) -> Floats:
-    """Return levels from tight to where the rule no longer binds, with the present level among them."""
+    """Return levels from strict to where the rule stops binding, including the present level."""
     level, sign = lever.level, lever.looser
     # A curve ends at five times the present level beyond it, or at 0.05 if that is zero.
     reach, span = 5.0 * abs(level), 0.05
@@ -233,11 +235,11 @@ def _choose_levels(lever: Lever, points: int, free_level: float) -> Floats:
 
 
 def write_prices(context: ReportContext) -> Sequence[Content]:
-    """Return the shadow price of each rule: what loosening it by one step would save."""
+    """Write the section on shadow prices: the cost that a small loosening of each rule saves."""
     policy, traced = context.policy, context.traced
     rules, agree = policy.problem.rules, _agree(context)
     if not rules:
-        return [tag("p", "There are no rules, so there is nothing to pay.")]
+        return [tag("p", "There are no rules, so they cost nothing.")]
     prices = {str(rule): policy.prices.get(str(rule), 0.0) for rule in rules}
     if agree:  # the curves are more precise
         prices |= {str(one.statement): float(one.prices[one.now]) for one in traced.curves}
@@ -257,8 +259,8 @@ def write_prices(context: ReportContext) -> Sequence[Content]:
         comparison = "The curves below are about other cases, and their prices may differ."
     else:
         comparison = (
-            "The curves below were not computed as the policy was chosen: without its labels, groups or "
-            "margin, or with random decisions that it does not make. So their prices differ."
+            "The curves below were computed without the labels, groups or margin with which the policy was "
+            "chosen, or with random instead of deterministic decisions. So their prices differ."
         )
     note = (
         "These are shadow prices: what a small step from the present level saves, as predicted by the "
@@ -269,11 +271,10 @@ def write_prices(context: ReportContext) -> Sequence[Content]:
 
 
 def _agree(context: ReportContext) -> bool:
-    """Return whether the curves have the policy's own prices and cost at its levels.
+    """Return whether the curves agree with the policy's prices and cost at the present levels.
 
-    They do not if the policy was chosen with labels, groups or a margin that the curves were computed
-    without, or if its decisions are deterministic.
-    """
+    They differ if the policy was fitted with labels, groups or a margin that the curves lack, or if its
+    decisions are deterministic."""
     if not context.fitted.fitted:
         return False
     curves, stated = context.traced.curves, context.policy.prices
@@ -291,13 +292,13 @@ def _agree(context: ReportContext) -> bool:
 
 
 def write_frontier(context: ReportContext) -> Sequence[Content]:
-    """Return a curve of costs for each rule, with a slider for its level."""
+    """Write the section with a curve of costs for each rule and a slider for its level."""
     traced, curves = context.traced, context.traced.curves
     if not context.policy.problem.rules:
         return [tag("p", "There are no rules to vary.")]
     if not curves:
         rules = pluralize(len(context.policy.rule_prices), "single rule")
-        request = f"No curve was computed, for {rules}. In Python, curves are asked for by "
+        request = f"No curve was computed, for {rules}. In Python, request curves by "
         how = tag("code", "report(..., levels=11)"), " or given as ", tag("code", "frontiers=[...]"), "."
         return [tag("p", request, *how)]
     lead = (
@@ -315,7 +316,7 @@ def write_frontier(context: ReportContext) -> Sequence[Content]:
     # One scale of costs for all curves, so that they can be compared.
     up = fit_scale(float(cost) for curve in curves for cost in curve.cost)
     missing = [tag("code", text) for text in traced.missing]
-    note = "Without a curve, because they have no single level to vary, or there are too many rules:"
+    note = "Rules without a curve, because they have no single level to vary or there are too many rules:"
     return [
         tag("p", lead),
         chooser,
@@ -376,14 +377,14 @@ def _make_panel(curve: Curve, up: Scale, number: int, context: ReportContext) ->
 
 
 def place_on_slider(along: Scale, level: float) -> int:
-    """Return how far along the slider a level is."""
+    """Return the position of a level on the slider, an integer from 0 to 1000."""
     return round(_SLIDER * along.share(level)) if along.high > along.low else 0
 
 
 def _describe_point(curve: Curve, i: int, context: ReportContext) -> str:
-    """Return one point in words: level, cost, the change from now, and the price."""
+    """Describe one point of a curve: level, cost, change of the cost, and price."""
     level, minimize = float(curve.levels[i]), context.policy.problem.minimize
-    place = "As the rule stands" if i == curve.now else "At this level"
+    place = "At the present level" if i == curve.now else "At this level"
     written = f"{format_amount(level, find_level_unit(curve.statement))}. {place},"
     cost, now = float(curve.cost[i]), float(curve.cost[curve.now])
     if not math.isfinite(cost):

@@ -1,4 +1,4 @@
-"""The rules in words, whether they hold, and how they were watched in production."""
+"""Sections on rules: the rules in words, whether they are satisfied, and their monitoring in use."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _MOST_CARDS, _MOST_WATCHED = 12, 8  # charts of rates, and of rules that were wa
 
 
 def write_rules(context: ReportContext) -> Sequence[Content]:
-    """Return the objective and each rule in words, with its exact statement."""
+    """Write the section with the objective and each rule in words and as exact text."""
     problem, weighted = context.policy.problem, context.judged.evidence.weights is not None
     goal = (
         f"The objective is to make {context.describe_rate(problem.minimize)} as small as these rules allow."
@@ -77,14 +77,18 @@ def write_rules(context: ReportContext) -> Sequence[Content]:
 
 
 def _write_groups(context: ReportContext) -> list[Html]:
-    """Return the rate of each group, if the rate of the worst group is minimized."""
+    """Return a table of the rate of each group if the objective is the worst group's rate."""
     objective, rows = context.policy.problem.minimize, context.judged
     if not isinstance(objective, Worst):
         return []
     rates = compute_group_rates(objective, rows.seen, rows.probabilities, context.policy.action_space)
     shown = [(group, rate) for group, rate in rates.items() if format_conditions(group) not in rows.hidden]
     if not shown:
-        return [tag("p", f"No group is shown: each has fewer than {rows.min_cell} cases, or is beside one.")]
+        return [
+            tag(
+                "p", f"No group is shown: each has fewer than {rows.min_cell} cases, or is the next smallest."
+            )
+        ]
     weights, unit = {one.group: one.weight for one in context.policy.group_rates}, find_unit(objective)
     lines = [
         [describe_group(group), format_amount(rate, unit), round_number(weights.get(group, 0.0))]
@@ -92,15 +96,16 @@ def _write_groups(context: ReportContext) -> list[Html]:
     ]
     text = (
         f"On {rows.name}, {context.measurement}, the worst group is {lines[0][0]}, with {lines[0][1]}. "
-        "Groups with a weight were the worst together when the policy was chosen: to help one of them, "
-        "another must lose. In groups without, the rate of all cases decided."
+        "Groups with a positive weight shared the worst rate when the policy was chosen: a lower rate in "
+        "one of them requires a higher rate in another. For groups with weight 0, only the rate of all "
+        "cases mattered."
     )
     title = f"{capitalize(context.describe_rate(objective.rate))}, group by group"
     return [tag("p", text), make_page_table(title, ["Group", "Rate", "Weight"], lines, rest=("group", ""))]
 
 
 def write_verdicts(context: ReportContext) -> Sequence[Content]:
-    """Return every rate that rules bound: a chart of the most critical, and a table of all."""
+    """Write the section on all rates that rules bound: charts of the most critical, and a table."""
     rates, rows = context.bounded_rates, context.judged
     if not rates:
         return [tag("p", "There are no rules to judge.")]
@@ -155,7 +160,7 @@ def write_verdicts(context: ReportContext) -> Sequence[Content]:
 
 
 def _make_card(name: str, badge: Html, *content: Html) -> Html:
-    """Return an item of a list of charts: the rate in words with a badge, and its chart."""
+    """Return a list item with a rate in words, a badge and a chart."""
     return tag("li", tag("div", tag("p", name, class_="rule"), badge, class_="head"), *content)
 
 
@@ -172,13 +177,13 @@ def _write_estimate(bounded: BoundedRate) -> str:
 def _write_numbers(
     bounded: BoundedRate, allowed: str, estimate: str, interval: str, context: ReportContext
 ) -> str:
-    """Return where a rate may be, its estimate, and what would decide an undecided rule."""
+    """Describe the allowed range of a rate, its estimate, and the cases needed for a verdict."""
     judged, lead = bounded.judged, f"Allowed: {allowed}."
     if judged.reason:
         shown = f" {lead} Estimate: {estimate}." if bounded.is_predicted else ""
         return f"Not judged: {judged.reason}.{shown}"
     if bounded.hidden:
-        few = f"a group of fewer than {context.judged.min_cell} cases, or beside one"
+        few = f"a group of fewer than {context.judged.min_cell} cases, or the next smallest"
         return f"{lead} Not shown: the estimate is about {few}."
     sample = "from" if context.judged.evidence.weights is None else "with an effective sample size of"
     cases = f"{sample} {pluralize(round(judged.rows), 'case')}"
@@ -186,12 +191,12 @@ def _write_numbers(
     if bounded.verdict is not Verdict.UNDECIDED or math.isnan(judged.rows_needed):
         return text
     if is_out_of_reach(judged.rows_needed, len(context.judged)):
-        return f"{text} It is at its limit."
+        return f"{text} It is so close to its bound that more cases would hardly decide it."
     return f"{text} About {format_count(float(f'{judged.rows_needed:.1e}'))} cases in all would decide it."
 
 
 def write_watch(context: ReportContext) -> Sequence[Content]:
-    """Return each rule as it was watched, if a monitor was given."""
+    """Write the section on the monitoring of each rule; empty without a monitor."""
     monitor = context.monitor
     if monitor is None:
         return []
@@ -219,11 +224,13 @@ def write_watch(context: ReportContext) -> Sequence[Content]:
     lead = f"{capitalize(context.alarms)} on the {cases} watched since{waiting if monitor.waiting else ''}."
     legend = (
         "Line: the rate so far. Shaded: its confidence sequence, which contains the true average at all "
-        "times. Dashed: the bound. Below: how much evidence there is that the rule was broken (full) or that "
-        "it changed lately (dotted); at the dashed line there is an alarm. However often one looks, a rule "
-        f"is ever called broken while all hold with probability {format_percent(monitor.ever)} at most, and "
-        f"called changed once in {format_count(monitor.run_length)} "
-        f"{'cases' if monitor.unit == 'rows' else 'batches'} on average at most. "
+        "times. Dashed: the bound. Below: the evidence that the rule was violated at some time "
+        "(solid) or that "
+        "its rate changed recently (dotted); the dashed line raises an alarm. However often the rules are "
+        "checked, if all rules hold, the probability that any is ever called broken is at most "
+        f"{format_percent(monitor.ever)}, and one is called changed at most once in "
+        f"{format_count(monitor.run_length)} "
+        f"{'cases' if monitor.unit == 'rows' else 'batches'} on average. "
         "All parts of a rule share their scale."
     )
     looks = [
@@ -234,20 +241,18 @@ def write_watch(context: ReportContext) -> Sequence[Content]:
         ]
         for at in monitor.log[::-1]
     ]
-    log = make_page_table("Looks, the latest first", ["Time", "Cases so far", "State"], looks)
+    log = make_page_table("Checks, the latest first", ["Time", "Cases so far", "State"], looks)
     return [
         tag("p", lead),
         tag("p", legend, class_="note"),
-        tag("ul", *cards, class_="cards")
-        if cards
-        else tag("p", "No rule has enough cases for a picture yet."),
-        fold("All rules that are watched, as a table", _tabulate_watched(ordered, monitor)),
-        fold("When it was looked at", log) if looks else None,
+        tag("ul", *cards, class_="cards") if cards else tag("p", "No rule has enough cases for a chart yet."),
+        fold("All monitored rules as a table", _tabulate_watched(ordered, monitor)),
+        fold("Times of the checks", log) if looks else None,
     ]
 
 
 def _describe(one: RuleWatch, monitor: Monitor) -> tuple[str, Unit]:
-    """Return the rate of a rule in words, and how it is read."""
+    """Return the rate of a monitored rule in words, and its unit."""
     rule = next(expanded.rule for expanded in monitor.expanded if str(expanded.rule) == one.rule)
     excess = rule.excess if rule.sense == "<=" else -1.0 * rule.excess
     rate = excess - excess.constant
@@ -255,15 +260,15 @@ def _describe(one: RuleWatch, monitor: Monitor) -> tuple[str, Unit]:
 
 
 def _draw_watched(one: RuleWatch, up: Scale, across: Scale, monitor: Monitor) -> Html:
-    """Return the rate of a rule so far, with its confidence sequence and bound, above the evidence."""
+    """Draw a monitored rate over time with its confidence sequence and bound, above the evidence."""
     name, unit = _describe(one, monitor)
     numbers = f"{one.reason or 'too few cases to compare'}."
     if not one.reason and not math.isnan(one.estimate):
         limit = "at most" if one.sense == "<=" else "at least"
         since = "" if one.since is None else f" Alarm at case {format_count(one.since)}."
         numbers = (
-            f"{format_beside(one.estimate, [one.target], unit)} so far, within "
-            f"{format_amount(one.lower, unit)} to {format_amount(one.upper, unit)}; the rule says {limit} "
+            f"{format_beside(one.estimate, [one.target], unit)} so far, interval "
+            f"{format_amount(one.lower, unit)} to {format_amount(one.upper, unit)}; allowed: {limit} "
             f"{format_amount(one.target, unit, exactly=True)}. {pluralize(one.rows, 'case')}.{since}"
         )
     field = Field(across, up, 150, top=14, bottom=0)
@@ -285,12 +290,12 @@ def _draw_watched(one: RuleWatch, up: Scale, across: Scale, monitor: Monitor) ->
         make_badge(str(one.status), WATCH_TONES[one.status]),
         field.frame(labels, rate, wide=wide),
         evidence.frame([(1.0, "alarm")], draw_evidence(one, evidence, monitor), axis, wide=wide),
-        tag("p", f"{numbers} Across: cases.", class_="numbers"),
+        tag("p", f"{numbers} Horizontal axis: cases.", class_="numbers"),
     )
 
 
 def draw_evidence(one: RuleWatch, field: Field, monitor: Monitor) -> Html:
-    """Return the evidence that a rule was broken or changed, as shares of an alarm."""
+    """Draw the evidence over time that a rule is violated or has changed, as a share of an alarm."""
     parts: list[Html] = []
     limits = monitor.alarm_limits
     for look, name, limit in (
@@ -325,5 +330,14 @@ def _tabulate_watched(ordered: list[RuleWatch], monitor: Monitor) -> Html:
                 make_badge(str(one.status), WATCH_TONES[one.status]),
             ]
         )
-    heads = ["Rule", "Bound", "So far", "Not below", "Not above", "Cases", "Of an alarm", "Status"]
-    return make_page_table("Rules as they were watched", heads, lines)
+    heads = [
+        "Rule",
+        "Bound",
+        "So far",
+        "Lower end",
+        "Upper end",
+        "Cases",
+        "Evidence (alarm at 100 %)",
+        "Status",
+    ]
+    return make_page_table("Monitored rules", heads, lines)

@@ -1,4 +1,4 @@
-"""The first and last pages: the summary, the fingerprint, and the statement to sign."""
+"""The first and the last sections: the summary, the fingerprint, and the statement to sign."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MOST_NAMED, _MOST_GROUPS = 6, 12  # names in a sentence, and groups or rules in
 
 
 def write_summary(context: ReportContext) -> Sequence[Content]:
-    """Return what was decided, whether the rules hold, and what they cost."""
+    """Write the summary: the decisions of the policy, the verdict on its rules, and the costs."""
     rows, words, proof = context.judged, context.words, context.policy.certificate
     changed, random = rows.compute_changed_share(rows.all_rows), format_percent(rows.random_share)
     changes = (
@@ -49,7 +49,7 @@ def write_summary(context: ReportContext) -> Sequence[Content]:
         "" if proof is None else describe_certificate(proof),
     ]
     deterministic = context.policy.deterministic
-    remark = "decisions without chance" if deterministic else "repeatable, with stated probabilities"
+    remark = "deterministic decisions" if deterministic else "repeatable, with stated probabilities"
     figures = [*list_figures(rows), ("Random decisions", random, remark)]
     tiles = [
         tag(
@@ -69,13 +69,14 @@ def write_summary(context: ReportContext) -> Sequence[Content]:
 
 
 def _define_references(context: ReportContext) -> str:
-    """Return what the decisions of the policy are compared with."""
+    """Define what the decisions of the policy are compared with."""
     policy, space = context.policy, context.policy.action_space
     decided = f"the {'label' if space.classes else 'option'} of least cost"
     if not policy.problem.minimize.is_linear and space.classes:
-        decided = "the likeliest label"
+        decided = "the most likely label"
     before = ", before they were calibrated" if policy.calibration else ""
-    text = f"“Your model” decides by its own scores{before}: {decided}. Changes are counted from it."
+    text = f"“Your model” takes {decided}, by its own scores{before}. “Changed” means: different from "
+    "this decision."
     if not policy.problem.rules:
         return text
     same = "calibration and decisions" if policy.calibration else "scores and decisions"
@@ -83,7 +84,7 @@ def _define_references(context: ReportContext) -> str:
 
 
 def _tabulate_groups(context: ReportContext) -> Html | None:
-    """Return the size of each group, and its shares without an answer, of mistakes and of changes."""
+    """Return a table of each group's size and its shares of withheld answers, mistakes and changes."""
     rows, words = context.judged, context.words
     cells = [(f"{part.name}: ", cell) for part in rows.partitions for cell in part.cells]
     if not cells:
@@ -109,7 +110,7 @@ def _tabulate_groups(context: ReportContext) -> Html | None:
 
 def _write_offer(context: ReportContext) -> str:
     def count(actions: Sequence[Value], word: str) -> str:
-        """Return such as "2 labels (“no” or “yes”)"."""
+        """Format actions as in "2 labels (“no” or “yes”)"."""
         named = f" ({join_words([quote(action) for action in actions], 'or')})" if actions else ""
         return pluralize(len(actions), word) + (named if len(actions) <= _MOST_NAMED else "")
 
@@ -130,9 +131,9 @@ def _write_verdict(context: ReportContext) -> str:
         Verdict.UNDECIDED: "The held-out cases do not suffice to prove that every rule holds, or that one "
         f"does not; {_write_estimates(context)}.",
         Verdict.HOLDS: f"Every rule is satisfied on {rows}, {context.rate_measurement}; this is an estimate, "
-        "and no proof for new cases.",
+        "not a proof for new cases.",
         Verdict.BROKEN: f"At least one rule is not satisfied on {rows}, {context.rate_measurement}; this is "
-        "an estimate, and no proof.",
+        "an estimate, not a proof.",
         Verdict.UNJUDGED: "Not every rule could be judged."
         if context.bounded_rates
         else "There are no rules to be judged.",
@@ -153,7 +154,7 @@ def _write_estimates(context: ReportContext) -> str:
 
 
 def _write_worse_off(context: ReportContext) -> str:
-    """Return the groups in which errors rise most."""
+    """Return a sentence on the groups in which mistakes increase most; empty without such groups."""
     rows = context.judged
     worse: list[tuple[float, str]] = []
     for part in rows.partitions:
@@ -172,7 +173,7 @@ def _write_worse_off(context: ReportContext) -> str:
 
 
 def write_fingerprint(context: ReportContext) -> Sequence[Content]:
-    """Return which policy this is, and on which rows it was chosen and judged."""
+    """Write the section that identifies the policy and the rows on which it was fitted and judged."""
     policy, source = context.policy, context.held_out_source
     fitted = " + ".join(format_count(part.rows) for part in policy.fingerprints) or "not recorded"
     certified = " (the last of them certified it)" if policy.certificate and policy.fingerprints else ""
@@ -190,7 +191,7 @@ def write_fingerprint(context: ReportContext) -> Sequence[Content]:
         ("Cases judged in this report", f"{format_count(len(context.judged))}{held_out}"),
         *([("Audits on held-out cases so far", f"{context.audit.looks:,}")] if context.audit else []),
     ]
-    precision = "Bounds met by predicted rates on the cases it was chosen on, to within"
+    precision = "Largest violation by predicted rates on the cases it was chosen on"
     technical = [
         ("bylaw", metadata.version("bylaw")),
         ("Solver", policy.solution.status.name.lower().replace("_", " ")),
@@ -198,8 +199,11 @@ def write_fingerprint(context: ReportContext) -> Sequence[Content]:
         (precision, round_number(policy.guarantee.violation, 2)),
     ]
     lead = (
-        "Two policies with the same fingerprint decide alike. Compare it with that of the policy in use. "
-        "That of the whole file also covers its rules, its certificate and the record of its audits."
+        "Two policies with the same fingerprint make the same decisions. Compare the fingerprint with "
+        "the one of "
+        "the policy in use. The hash of the whole file also covers its rules, its certificate and the "
+        "record of "
+        "its audits."
     )
     more = fold("For engineers", _list_entries(technical))
     return [tag("p", lead), _list_entries(entries), more]
@@ -210,7 +214,7 @@ def _list_entries(entries: Sequence[tuple[str, Html | str]]) -> Html:
 
 
 def write_statement(context: ReportContext) -> Sequence[Content]:
-    """Return who answers for the policy, what it promises, and what was found, with lines to sign."""
+    """Write the statement to sign: the policy, its owner, its rules and the verdicts."""
     policy, rules, monitor = context.policy, context.policy.problem.rules, context.monitor
     # Which policy it is, of whom and of which model, and when and on which rows it was chosen.
     owner = f", owned by {context.owner}," if context.owner else ""
@@ -232,10 +236,10 @@ def write_statement(context: ReportContext) -> Sequence[Content]:
     promises = [context.write_sentence(rule) for rule in rules[:_MOST_GROUPS]]
     if (more := len(rules) - len(promises)) > 0:
         promises.append(f"{pluralize(more, 'further rule')}, listed above.")
-    promise = tag("div", tag("p", "It promises:"), tag("ol", *(tag("li", item) for item in promises)))
+    promise = tag("div", tag("p", "It must satisfy:"), tag("ol", *(tag("li", item) for item in promises)))
     watched = pluralize(monitor.rows, "case was", "cases were") if monitor else ""
     approval = (
-        "The undersigned has read this report, with what it calls not guaranteed, and approves the use of "
+        "The undersigned has read this report, including what is not guaranteed, and approves the use of "
         "this policy."
     )
     # What is missing is filled in by hand.
@@ -256,16 +260,18 @@ def _name_table(source: str) -> str:
 
 
 def _write_findings(context: ReportContext) -> list[Html | str]:
-    """Return the verdict on all rules together, and how many single rules have which verdict."""
+    """Describe the verdict on all rules together, and the number of single rules by verdict."""
     rows = context.judged
     source = context.policy.card.source if rows.fitted else ""
     where = f"{rows.name}{_name_table(context.held_out_source if rows.held_out else source)}"
     if context.audit is None:
-        lead = f"Found on {where}, {context.rate_measurement}, of all rules together: "
-        return [lead, context.badge, ". This is an estimate, and no proof for new cases."]
+        lead = f"Verdict on all rules together, on {where}, {context.rate_measurement}: "
+        return [lead, context.badge, ". This is an estimate, not a proof for new cases."]
     counts = Counter(rule.verdict for rule in context.audit.rules)
     order = (Verdict.CERTIFIED, Verdict.VIOLATED, Verdict.UNDECIDED, Verdict.UNJUDGED)
     listed = [f"{format_count(counts[verdict])} {verdict}" for verdict in order if counts[verdict]]
     single = pluralize(len(context.audit.rules), "single rule")
-    lead = f"Found on {where}, with {format_percent(context.confidence)} confidence, of all rules together: "
+    lead = (
+        f"Verdict on all rules together, on {where}, with {format_percent(context.confidence)} confidence: "
+    )
     return [lead, context.badge, f". Of {single}: {join_words(listed)}."]

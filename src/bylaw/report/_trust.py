@@ -1,4 +1,4 @@
-"""How far to trust the policy: random decisions, calibration, and what is guaranteed and what is not."""
+"""Sections on trust: random decisions, calibration, and what is guaranteed and what is not."""
 
 from __future__ import annotations
 
@@ -48,14 +48,15 @@ _RANDOM_NAMES = {
 
 
 def write_randomness(context: ReportContext) -> Sequence[Content]:
-    """Return how many decisions are random, and how they can be repeated."""
+    """Write the section on random decisions: their share, and how to repeat them."""
     rows, hard = context.judged, context.policy.hard
     if hard is not None:
         more = write_cost(max(hard.price, 0.0), context.policy.problem.minimize)
         text = (
-            "Decisions are made without chance: each case gets the decision of largest score, of equal ones "
-            "the first, and the rules are held on these decisions. Cases with the same scores are decided "
-            "alike. By the model’s probabilities on the cases on which the policy was chosen, that costs "
+            "Decisions are deterministic: each case gets the decision with the largest score (the "
+            "first of equal "
+            "ones), and these decisions satisfy the rules. Cases with the same scores get the same decision. "
+            "By the model’s probabilities on the cases on which the policy was chosen, that costs "
             f"{more} more than drawing some of them at random."
         )
         return [tag("p", text)]
@@ -67,22 +68,22 @@ def write_randomness(context: ReportContext) -> Sequence[Content]:
     ]
     chart = draw_stack("; ".join(shares.values()), list(parts.items()))
     lead = (
-        "Some rules can only be met exactly if a few similar cases are decided differently. For "
+        "Some rules can only be satisfied exactly if a few similar cases are decided differently. For "
         f"{format_percent(rows.random_share)} of the cases the policy therefore decides at random, with "
-        "probabilities that it states beforehand; all others are settled."
+        "known probabilities; all other decisions are settled."
     )
     note = (
         "Random decisions can be repeated. Where cases have identifiers, the identifier of a case and the "
         "policy’s fingerprint determine the outcome: the same case gets the same decision again, in any "
         "batch and on any machine, and anyone with the policy’s file can check it. The rules hold for these "
-        "random decisions; always taking the likeliest outcome instead is not covered."
+        "random decisions, but not if the most likely outcome is always taken instead."
     )
     figure = tag("figure", chart, tag("figcaption", make_list(keys, "keys")))
     return [tag("p", lead), figure, tag("p", note)]
 
 
 def write_guarantees(context: ReportContext) -> Sequence[Content]:
-    """Return what is guaranteed, and what is not."""
+    """Write the section on what is guaranteed and what is not."""
     return [
         tag("h3", "Guaranteed"),
         make_list(_list_guarantees(context), "yes"),
@@ -152,7 +153,7 @@ def _list_gaps(context: ReportContext) -> list[str]:
             missed = _write_violation(policy.guarantee.sampling, context)
             text += (
                 f" The policy was chosen on {pluralize(round(policy.guarantee.rows), 'case')}, a sample: on "
-                f"others, all rules together may be missed by about {missed} more."
+                f"others, all rules together may be violated by about {missed} more."
             )
         gaps.append(text)
     elif context.verdict is Verdict.UNDECIDED:
@@ -169,28 +170,31 @@ def _list_gaps(context: ReportContext) -> list[str]:
             f"tolerance ({policy.solution.status.value})."
         )
     if not context.judged.labeled:
-        gaps.append("That the model’s probabilities are right. No true label was compared with them here.")
+        gaps.append(
+            "That the model’s probabilities are right. No true labels were given to compare them with."
+        )
     return [
         *gaps,
-        "Anything after the population changes, or where several cases belong to one person: the proofs take "
-        "cases as independent samples of the population that will be decided.",
+        "Anything after the population changes, or if several cases belong to one person: the proofs assume "
+        "that cases are independent samples of the population to be decided.",
         "The rates of one day or one batch. Rules bound averages over many cases and over random decisions; "
         "a single batch varies around them.",
         "Anything about a single person, or about groups and outcomes that no rule names.",
         *context.words.list_gaps(context.judged),
-        "Compliance with the law. The rules are those stated here, and no more.",
+        "Compliance with the law. The policy satisfies the rules listed here, not all that the law requires.",
     ]
 
 
 def write_calibration(context: ReportContext) -> Sequence[Content]:
-    """Return the model's probabilities beside what was observed."""
+    """Write the section that compares the model's probabilities with observed frequencies."""
     rows, calibration = context.judged, context.policy.calibration
     lines = compute_reliability(rows.evidence, rows.seen, rows.labeled)
     lines = choose_shown_lines(lines, rows.min_cell)
     if not lines:
         text = (
-            "This is not known here: the true labels of these cases were not given. With them (labels= in "
-            "Python, or a column of labels), the model’s probabilities can be compared with what happened."
+            "This is not known, since the true labels of these cases were not given. With them (labels= in "
+            "Python, or a column of labels), the model’s probabilities can be compared with the "
+            "observed labels."
         )
         return [tag("p", text)]
     raw = rows.evidence.raw if isinstance(rows.evidence, CalibratedEvidence) else None
@@ -205,7 +209,8 @@ def write_calibration(context: ReportContext) -> Sequence[Content]:
             for one in bins
         )
         caption = (
-            "Across: the model’s confidence, the probability that it gives its best label. Up: how often "
+            "Horizontal axis: the model’s confidence, the probability of its best label. Vertical axis: "
+            "how often "
             "that label is right. Each dot is a tenth of the cases; on the dashed line the model is "
             "calibrated, below it overconfident."
         )
@@ -219,7 +224,7 @@ def write_calibration(context: ReportContext) -> Sequence[Content]:
         )
     if calibration is not None:
         text = (
-            "The policy does not take the model’s probabilities as they are: it calibrates them first, by "
+            "The policy first calibrates the model’s probabilities, by "
             f"maps that were fitted on the cases on which it was chosen ({calibration.describe()})."
         )
         if before:
@@ -243,7 +248,7 @@ def write_calibration(context: ReportContext) -> Sequence[Content]:
 
 
 def _describe_agreement(lines: Sequence[Reliability]) -> str:
-    """Return whether predicted and observed shares agree, on average and among similar probabilities."""
+    """Describe whether predicted and observed shares agree, on average and in bins of probability."""
     notable = [line for line in lines if line.is_off]
     text = (
         "Over all cases, and over each group, predicted and observed shares agree on average, as far as "
@@ -264,8 +269,8 @@ def _describe_agreement(lines: Sequence[Reliability]) -> str:
         return (
             f"{text} they do not agree in {format_count(len(uneven))} of "
             f"{pluralize(len(lines), 'comparison')}: {_name_line(worst)} is off by "
-            f"{format_points(worst.unevenness)} on average over ten bins, where chance explains "
-            f"{format_points(worst.expected_unevenness)}."
+            f"{format_points(worst.unevenness)} on average over ten bins, where "
+            f"{format_points(worst.expected_unevenness)} would be expected by chance."
         )
     most = max(line.most_unevenness for line in lines if not line.among)
     if most > CLOSE:
@@ -295,7 +300,7 @@ def _tabulate_reliability(lines: Sequence[Reliability]) -> Html:
         for line in worst
     ]
     heads = ["Share of", *(["Before calibration"] if calibrated else []), "Predicted", "Observed"]
-    heads += ["In standard errors", "Mean error in bins (by chance)", "Cases"]
+    heads += ["In standard errors", "Mean error in bins (expected by chance)", "Cases"]
     rest = ("comparison", " with the best agreement")
     table = make_page_table("Predicted and observed shares, worst first", heads, rows, rest=rest)
     return fold("Predicted and observed shares", table)

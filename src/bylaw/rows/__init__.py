@@ -1,4 +1,4 @@
-"""Rows: evidence and its groups, observed rows, tables in files, and the roles of their columns."""
+"""Tables as validated evidence: columns and their roles, groups, observed rows, and files."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Columns as arrays: from NumPy, lists, and any frame or series that narwhals reads."""
+"""Conversion of lists, NumPy arrays, frames and series to arrays."""
 
 from __future__ import annotations
 
@@ -12,51 +12,54 @@ from numpy.typing import NDArray
 
 from bylaw.errors import EvidenceError, OptionError, Remedy
 
-_NO_FRAMES = {"numpy", "builtins", "bylaw"}  # packages; narwhals would take a while to find out
+_NO_FRAMES = {"numpy", "builtins", "bylaw"}  # packages whose objects narwhals need not check
 _NEVER_MISSING = {str, int, bool}  # types
 
 
 def _native(values: Any, what: str) -> Any:
-    """Return frames and series behind narwhals' interface, anything else as it is."""
+    """Wrap a frame or a series in narwhals' interface; return any other object unchanged."""
     if type(values).__module__.partition(".")[0] in _NO_FRAMES:
         return values
     try:
         return nw.from_native(values, allow_series=True, pass_through=True)
     except nw.exceptions.DuplicateError as problem:
-        raise EvidenceError(f"{what} has several columns of the same name: {problem}") from None
+        raise EvidenceError(f"{what} must have columns with different names: {problem}") from None
 
 
 def as_vector(values: Any, what: str) -> NDArray[Any]:
-    """Return one column, (n_rows,); raise if values are missing."""
+    """Return one column as an array, (n_rows,); raise an `EvidenceError` if it has missing values."""
     column, missing = as_partial_vector(values, what)
     if missing.any():
         raise EvidenceError(
             f"{what} has {int(missing.sum())} missing values, the first in row {int(missing.argmax())}; "
-            "fill them in or drop those rows"
+            "fill them in or leave out these rows"
         )
     return column
 
 
 def as_partial_vector(values: Any, what: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Return one column, (n_rows,), and where its value is missing: None, NaN, NaT, NA, null, or masked."""
+    """Return one column, (n_rows,), and a mask of its missing values, (n_rows,).
+
+    A value is missing if it is None, NaN, NaT, NA, null, or masked.
+    """
     series = _native(values, what)
     if isinstance(series, nw.LazyFrame):
-        raise EvidenceError(f"{what} is a lazy frame; collect it first")
+        raise EvidenceError(f"{what} must be in memory, got a lazy frame; call .collect() first")
     if isinstance(series, nw.Series):
         missing = series.is_null().to_numpy()
         column = series.to_numpy()
     else:
         column = np.asarray(values)
         if column.dtype.kind == "U" and isinstance(values, list | tuple):
-            column = np.asarray(values, dtype=object)  # NumPy would spell 1 as "1"
+            column = np.asarray(values, dtype=object)  # NumPy would convert 1 to "1"
         missing = np.ma.getmaskarray(values) if isinstance(values, np.ma.MaskedArray) else False
     if column.ndim != 1:
-        raise EvidenceError(f"{what} must be one column of values, not an array of shape {column.shape}")
+        raise EvidenceError(f"{what} must be one column of values, got an array of shape {column.shape}")
     return column, missing | _find_missing(column)
 
 
 def fill_missing(column: NDArray[Any], missing: NDArray[np.bool_]) -> NDArray[Any]:
-    """Return the column with one of its values in place of missing ones."""
+    """Return the column with its missing values replaced by an arbitrary value that is not missing."""
     if not missing.any():
         return column
     filled = column.copy()
@@ -80,21 +83,21 @@ def _find_missing(column: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def as_numbers(values: Any, what: str) -> NDArray[np.float64]:
-    """Return one column of numbers, (n_rows,)."""
+    """Return one column as an array of floats, (n_rows,)."""
     return _floats(as_vector(values, what), what)
 
 
 def as_matrix(values: Any, what: str) -> tuple[NDArray[np.float64], list[str] | None]:
-    """Return numbers, (n_rows, n_columns), and the names of the columns if they have names."""
+    """Return columns as floats, (n_rows, n_columns), and their names; None if they have no names."""
     if isinstance(values, Mapping):
         columns = [as_numbers(column, f"{what}[{name!r}]") for name, column in values.items()]
         lengths = {len(column) for column in columns}
         if len(lengths) != 1:
-            raise EvidenceError(f"{what}: the columns have different lengths {sorted(lengths)}")
+            raise EvidenceError(f"{what} must have columns of the same length, got lengths {sorted(lengths)}")
         return np.column_stack(columns), list(values)
     frame = _native(values, what)
     if isinstance(frame, nw.LazyFrame):
-        raise EvidenceError(f"{what} is a lazy frame; collect it first")
+        raise EvidenceError(f"{what} must be in memory, got a lazy frame; call .collect() first")
     if isinstance(frame, nw.DataFrame):
         return _floats(frame.to_numpy(), what), list(frame.columns)
     return _floats(np.asarray(values), what), None
@@ -106,11 +109,14 @@ def _floats(array: NDArray[Any], what: str) -> NDArray[np.float64]:
     try:
         return np.asarray(array, dtype=np.float64)
     except (TypeError, ValueError):
-        raise EvidenceError(f"{what} must be numbers, not {array.dtype}") from None
+        raise EvidenceError(f"{what} must be numbers, got {array.dtype}") from None
 
 
 def own(array: NDArray[Any], source: Any) -> NDArray[Any]:
-    """Return the array, read-only and not aliased: a copy, unless it is new or read-only everywhere."""
+    """Return the array read-only, so that the caller cannot change it later.
+
+    It is copied, unless it is a new array or its memory is read-only already.
+    """
     if array.flags.writeable:
         shared = array is source or array.base is not None
     else:
@@ -124,7 +130,7 @@ def own(array: NDArray[Any], source: Any) -> NDArray[Any]:
 
 
 def as_columns(columns: Any, what: str) -> Mapping[str, Any]:
-    """Return named columns: a dict, or the columns of a frame."""
+    """Return a dict of columns, or the columns of a frame, by name."""
     if columns is None:
         return {}
     if isinstance(columns, Mapping):
@@ -132,11 +138,14 @@ def as_columns(columns: Any, what: str) -> Mapping[str, Any]:
     frame = _native(columns, what)
     if isinstance(frame, nw.DataFrame):
         return {name: frame[name].to_native() for name in frame.columns}
-    raise EvidenceError(f"{what} takes a dict {{name: column}} or a frame, not {type(columns).__name__}")
+    raise EvidenceError(f"{what} must be a dict {{name: column}} or a frame, got {type(columns).__name__}")
 
 
 def select_columns(columns: Any, names: Sequence[str], what: str) -> Mapping[str, Any]:
-    """Return the columns that have one of these names; a single column without a name gets the only name."""
+    """Return the columns whose names are in `names`, as a mapping by name.
+
+    A single column without a name gets the name in `names` if there is only one.
+    """
     if columns is None:
         return {}
     if isinstance(columns, Mapping) or is_frame(columns):
@@ -151,38 +160,47 @@ def select_columns(columns: Any, names: Sequence[str], what: str) -> Mapping[str
     if name not in names:
         if len(names) > 1:
             raise EvidenceError(
-                f"{what} is one column, and the rules refer to {list(names)}; pass a frame with columns of "
-                "these names, or a dict"
+                f"{what} must have the columns that the rules refer to, {list(names)}, got one column; pass "
+                "a frame or a dict with these names"
             )
         name = names[0] if names else None
     return {} if name is None else {name: column}
 
 
 class RowIndex(NamedTuple):
-    """The index of rows: their labels, and the column that brought them."""
+    """The index of a frame or a series, and the name of the column that has it."""
 
     name: str
-    labels: Any  # an index of pandas, or of a library like it
+    labels: Any  # an index of pandas or a similar library
 
     def rows(self, part: Any) -> RowIndex:
-        """Return the index of some of the rows."""
+        """Return the index of a subset of the rows."""
         return RowIndex(self.name, self.labels[part])
 
 
 def check_alignment(columns: Mapping[str, Any], known: RowIndex | None = None) -> RowIndex | None:
-    """Return the one index that columns of the same rows have, or None if none of them has any.
+    """Return the index that columns of the same rows share, or None if they have no index.
 
     Rows are matched by position, so two indexes of the same length must be equal: another order, or other
     labels, suggest that the caller expects rows to be matched by label. Arrays and lists have no index.
 
-    `columns` are frames, series, arrays, or dicts of these, by the names that an error would give them, and
-    `known` is an index that the rows have already. Raise an `EvidenceError` if two of them differ.
+    Parameters
+    ----------
+    columns : dict
+        frames, series, arrays, or dicts of these, by the names that error messages use.
+    known : RowIndex, optional
+        the index of columns that were checked before.
+
+    Raises
+    ------
+    EvidenceError
+        if two of the indexes differ.
 
     Examples
     --------
     >>> import pandas
-    >>> found = check_alignment({"y": [0, 1], "groups": {"sex": pandas.Series(["F", "M"], index=[7, 3])}})
-    >>> found.name
+    >>> index = check_alignment({"y": [0, 1], "groups": {"sex": pandas.Series(["F", "M"], index=[7, 3])}})
+    >>> index.name
     "groups['sex']"
     """
     for name, column in columns.items():
@@ -213,9 +231,9 @@ def make_frame(columns: Mapping[str, Any], like: Any = None) -> Any:
     for backend in ("pandas", "polars", "pyarrow"):
         if importlib.util.find_spec(backend):
             return nw.from_dict(dict(columns), backend=backend).to_native()
-    raise OptionError("a frame needs pandas, polars or pyarrow; install one of them")
+    raise OptionError("returning a frame requires pandas, polars or pyarrow; install one of them")
 
 
 def is_frame(values: Any) -> bool:
-    """Return whether these are a frame in memory."""
+    """Return whether the object is a frame in memory, such as a pandas or polars DataFrame."""
     return isinstance(nw.from_native(values, pass_through=True), nw.DataFrame)

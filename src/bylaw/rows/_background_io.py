@@ -1,7 +1,7 @@
-"""Reading ahead and writing behind: pyarrow works in threads of its own while Python computes.
+"""Threads that read batches ahead and write them behind, while Python computes.
 
-There is one thread for each, so that batches stay in order, and a few batches wait, so that memory stays
-bounded. Errors in a thread are raised where its results are used.
+Reading has one thread, and so has writing, so that batches stay in order. Only a few batches wait, so that
+memory stays bounded. Errors in a thread are raised where its results are used.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _END: Any = object()
 
 @contextlib.contextmanager
 def read_ahead(batches: Generator[T, None, None]) -> Iterator[Iterator[T]]:
-    """Give the same batches, and read the next ones while one is in use."""
+    """Return a context with an iterator over the batches, whose next batches a thread reads in advance."""
     with contextlib.closing(batches), _start_thread("bylaw-read") as thread:
         waiting = deque(thread.submit(next, batches, _END) for _ in range(_WAITING))
 
@@ -33,7 +33,10 @@ def read_ahead(batches: Generator[T, None, None]) -> Iterator[Iterator[T]]:
 
 @contextlib.contextmanager
 def write_behind(write: Callable[[T], None]) -> Iterator[Callable[[T], None]]:
-    """Give a function that returns before a batch is written; all are written when the context ends."""
+    """Return a context with a function that passes a batch to `write` in a thread, and returns at once.
+
+    All batches are written when the context ends.
+    """
     with _start_thread("bylaw-write") as thread:
         waiting: deque[Future[None]] = deque()
 
@@ -49,7 +52,7 @@ def write_behind(write: Callable[[T], None]) -> Iterator[Callable[[T], None]]:
 
 @contextlib.contextmanager
 def _start_thread(name: str) -> Iterator[ThreadPoolExecutor]:
-    """Start a thread that ends with the context, so that its files can be closed after that."""
+    """Return a context with a thread that ends with it, so that files can be closed afterwards."""
     thread = ThreadPoolExecutor(1, thread_name_prefix=name)
     try:
         yield thread

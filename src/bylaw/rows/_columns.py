@@ -1,4 +1,4 @@
-"""The roles of the columns of a table: stated, or found by their names; and the evidence that they make."""
+"""The roles of the columns of a table, given or inferred from names, and evidence from these columns."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ ROLES = (
     "id",
     "normalize",
 )
-_OBVIOUS = {  # names of columns by role, which are found if no column is stated
+_OBVIOUS = {  # names of columns that are guessed, by role
     "probabilities": ("p_*", "prob_*", "proba_*", "probability_*"),
-    "positive": ("score", "probability", "proba", "prob", "p"),  # one column for two classes
+    "positive": ("score", "probability", "proba", "prob", "p"),  # one column of scores
     "label": ("label", "y", "target", "outcome"),
     "weight": ("weight", "weights", "sample_weight"),
-    "propensity_weights": (),  # never obvious
+    "propensity_weights": (),  # never guessed
     "id": ("id",),
 }
 OBVIOUS_LABELS = _OBVIOUS["label"]
@@ -50,34 +50,35 @@ class Columns:
     Parameters
     ----------
     probabilities : list of str
-        the columns of P(label | x), in the order of the classes; none if there are only options. For two
-        classes, one column is enough: that of `positive`.
+        the columns of P(label | x), in the order of the classes; empty if there are only options. For two
+        classes, one column is enough, with the probability of the class `positive`.
     classes : list, optional
-        the labels; default the columns' names.
+        the labels; by default the names of these columns.
     groups : dict
-        for each attribute, its column of values; or, unknown, a dict {value: column of P(value | x)}.
+        by attribute, the column of its values; or, if it is unknown, a dict {value: column of P(value | x)}.
     joint : dict
-        for each unknown attribute, one row of columns per value, one column per class.
+        by unknown attribute, a list of columns for each value, with one column of P(value, label | x) per
+        class.
     references : dict
-        for each earlier model, the column of its labels, or one column per class and option.
+        by earlier model, the column of its labels, or a list with one column per class and option.
     costs : dict
-        for each custom cost, one column per action.
+        by custom cost, a list with one column per action.
     options : list
-        the decisions that are no classes, as in `Evidence(options=)`.
+        the decisions that are not classes, as in `Evidence(options=)`.
     positive : optional
         the class that a single column of probabilities belongs to; by default the second of two.
     weights : str, optional
-        a column.
+        the column of sample weights.
     normalize : bool
-        divide each row of probabilities by its sum, where they were rounded.
+        divide each row of probabilities by its sum, for example if they were rounded.
     label : str, optional
-        the column of true labels, which fits and audits read.
+        the column of observed labels, which `solve` and audits read.
     true_groups : dict
-        for each unknown attribute, the column of its observed values, likewise.
+        by unknown attribute, the column of its observed values, which `solve` and audits read.
     id : str, optional
-        the column of ids, by which decisions are sampled.
+        the column of row ids, from which randomized decisions are drawn.
     propensity_weights : str, optional
-        where labels or groups are missing, the column of 1 / P(seen | x).
+        the column of 1 / P(observed | x), if labels or groups are missing on some rows.
 
     Examples
     --------
@@ -109,35 +110,37 @@ class Columns:
 
     @property
     def complement(self) -> int | None:
-        """If one column holds the scores of two classes, the position of the other class; otherwise None."""
+        """For one column of scores of two classes, the position of the other class; otherwise None."""
         if len(self.probabilities) != 1 or self.classes is None or len(self.classes) != 2:
             return None
         if self.positive is None:
             return 0
         if self.positive not in self.classes:
-            raise EvidenceError(f"positive={self.positive!r} is none of the classes {list(self.classes)}")
+            raise EvidenceError(
+                f"positive must be one of the classes {list(self.classes)}, got {self.positive!r}"
+            )
         return 1 - list(self.classes).index(self.positive)
 
     @property
     def needed(self) -> list[str]:
-        """The columns of evidence, each once."""
+        """The names of the columns that `Evidence` needs, without observed ones."""
         return _list_names(
             self.probabilities, self.groups, self.joint, self.references, self.costs, self.weights
         )
 
     @property
     def names(self) -> list[str]:
-        """All columns that are read, each once."""
+        """The names of all columns with a role other than `id`, without duplicates."""
         return list(dict.fromkeys([*self.needed, *self.outcomes]))
 
     @property
     def outcomes(self) -> list[str]:
-        """The observed columns, each once."""
+        """The names of the columns of observed labels and groups, and of their propensity weights."""
         return _list_names(self.label, self.true_groups, self.propensity_weights)
 
     @property
     def numbers(self) -> list[str]:
-        """The columns that hold numbers, each once."""
+        """The names of the columns that hold numbers."""
         matrices = [
             one for one in (*self.groups.values(), *self.references.values()) if not isinstance(one, str)
         ]
@@ -146,9 +149,9 @@ class Columns:
         )
 
     def list_values(self, groups: Mapping[str, Sequence[Value]] | None = None) -> dict[str, Sequence[Value]]:
-        """Return the columns of labels and groups, with the values that they may have if these are known.
+        """Return the possible values of each column of labels or groups; none if they are unknown.
 
-        `groups` has known values of groups.
+        `groups` has known values of attributes.
         """
         hidden = {name: tuple(one) for name, one in self.groups.items() if not isinstance(one, str)}
         known = {**hidden, **(groups or {})}
@@ -159,7 +162,7 @@ class Columns:
         return values if self.label is None else {**values, self.label: list(self.classes or ())}
 
     def restrict(self, attributes: Sequence[str], references: Sequence[str], costs: Sequence[str]) -> Columns:
-        """Return these columns without groups, earlier models and costs other than those named."""
+        """Return these columns with only the given attributes, earlier models and costs."""
 
         def keep(name: Any) -> bool:
             return any(part in attributes for part in (name if isinstance(name, tuple) else (name,)))
@@ -174,15 +177,15 @@ class Columns:
         )
 
     def without_observed(self) -> Columns:
-        """Return these columns without true labels and groups, and their inverse propensity weights."""
+        """Return these columns without observed labels, observed groups and propensity weights."""
         return replace(self, label=None, true_groups={}, propensity_weights=None)
 
     def without_outcomes(self) -> Columns:
-        """Return the columns that a decision needs: neither observed ones nor weights."""
+        """Return the columns that a decision needs: without observed columns and weights."""
         return replace(self.without_observed(), weights=None)
 
     def keep_observed(self, names: Collection[str]) -> Columns:
-        """Return these columns without observed ones that are not among `names`."""
+        """Return these columns without the observed ones whose names are not in `names`."""
         return replace(
             self,
             label=self.label if self.label in names else None,
@@ -191,11 +194,14 @@ class Columns:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values; those of groups are kept beside their columns, since keys of JSON are text."""
+        """Return the columns as plain values for JSON.
+
+        Groups become lists of pairs, since keys of JSON objects must be text.
+        """
         plain = {**asdict(self), "options": list(self.options)}
         for name in ("propensity_weights", "options", "positive"):
             if plain[name] is None or plain[name] == []:
-                del plain[name]  # so that files without them stay the same
+                del plain[name]  # so that files without them do not change
         plain["groups"] = {
             name: one if isinstance(one, str) else [[value, column] for value, column in one.items()]
             for name, one in self.groups.items()
@@ -204,7 +210,7 @@ class Columns:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Columns:
-        """Return the columns on a policy's card; raise an error if they make no sense."""
+        """Return the columns that `to_dict` wrote; raise an `EvidenceError` if they are invalid."""
         try:
             known = {name: content[name] for name in cls.__dataclass_fields__ if name in content}
             known["groups"] = {
@@ -223,11 +229,17 @@ class Columns:
             ):
                 raise TypeError
         except (KeyError, TypeError, ValueError, AttributeError):
-            raise EvidenceError("the policy does not state which columns it reads", Remedy("refit")) from None
+            raise EvidenceError(
+                "the policy file must name the columns that it reads, got none or invalid ones",
+                Remedy("refit"),
+            ) from None
         return columns
 
     def restate(self, names: Sequence[str]) -> dict[str, Any]:
-        """Return columns by role, as `find_columns` takes them, for another table with columns `names`."""
+        """Return the columns by role, as arguments of `find_columns`, for another table.
+
+        Observed columns, weights and ids are left out if they are not in `names`, the columns of that table.
+        """
         singles = {"label": self.label, "weight": self.weights, "id": self.id}
         singles["propensity_weights"] = self.propensity_weights
         return {
@@ -245,13 +257,13 @@ class Columns:
         }
 
     def evidence(self, table: Any) -> Evidence:
-        """Return the rows of a frame, of an Arrow table or of an Arrow record batch."""
+        """Return the rows of a frame, an Arrow table or an Arrow record batch as evidence."""
         columns = self._read(table)
 
         def stack(names: Sequence[str]) -> np.ndarray:
             """Return columns (n_rows, n_columns), one after the other in memory, as passes read them."""
             stacked = np.stack([columns[name].to_numpy() for name in names])
-            stacked.flags.writeable = False  # evidence shares read-only arrays
+            stacked.flags.writeable = False  # so that evidence need not copy it
             return stacked.T
 
         def read_group(one: Any) -> Any:
@@ -290,8 +302,8 @@ class Columns:
         )
 
     def _read(self, table: Any) -> dict[str, Any]:
-        """Return the columns of evidence by name; raise an error that names the first that is missing."""
-        if type(table).__module__.partition(".")[0] == "pyarrow":  # a frame would take a while to make
+        """Return the columns of a table by name; raise an `EvidenceError` if one of them is missing."""
+        if type(table).__module__.partition(".")[0] == "pyarrow":  # converting it to a frame would be slow
             import pyarrow
 
             whole = isinstance(table, pyarrow.Table)
@@ -300,7 +312,7 @@ class Columns:
             frame = nw.from_native(table, pass_through=True)
             if not isinstance(frame, nw.DataFrame):
                 raise EvidenceError(
-                    f"a table is a frame or an Arrow batch in memory, not {type(table).__name__}"
+                    f"a table must be a frame or an Arrow batch in memory, got {type(table).__name__}"
                 )
             names = frame.columns
         if missing := [name for name in self.names if name not in names]:
@@ -311,30 +323,41 @@ class Columns:
 def find_columns(
     stated: Mapping[str, Any], names: Sequence[str], problem: Problem, without: Sequence[str] = ()
 ) -> tuple[Columns, list[str]]:
-    """Return the columns of a table for the rules of a problem, and its guesses in words.
+    """Return the columns of a table that the rules of a problem need, and a list of the guesses made.
 
-    `stated` are columns by role, of `ROLES`, which take precedence over obvious names among `names`, the
-    columns of the table. Roles in `without` are not looked for. Raise an `EvidenceError` with a remedy if no
-    column, or several, may have a role.
+    Parameters
+    ----------
+    stated : dict
+        the columns given by the caller, by role in `ROLES`. They take precedence over obvious names.
+    names : list of str
+        all columns of the table.
+    problem : Problem
+    without : list of str
+        roles that are not guessed.
+
+    Raises
+    ------
+    EvidenceError
+        with a remedy, if no column or several columns may have a role.
     """
     finder = _Finder(stated, names, problem, without)
     return finder.find(), finder.guessed
 
 
 def order_columns(stated: Any, names: Sequence[str], wanted: Sequence[Value], role: str) -> list[str]:
-    """Return one column for each wanted value, by a pattern with a star, or as a list in their order."""
+    """Return a column name for each value in `wanted`, from a pattern with a star, a dict, or a list."""
     return _Finder({}, names, Problem("error()")).order(stated, wanted, role)
 
 
 def as_mapping(stated: Any) -> dict[str, Any]:
-    """Return {name: column} of a name, a list of names, or a table."""
+    """Return the argument, a name, a list of names, or a dict, as a dict {name: column}."""
     if isinstance(stated, str):
         return {stated: stated}
     return dict(stated) if isinstance(stated, Mapping) else {name: name for name in stated or ()}
 
 
 class _Finder:
-    """A search for columns by role among the names of a table, with notes of its guesses."""
+    """A search for the columns of a table by role, which records its guesses."""
 
     def __init__(
         self, stated: Mapping[str, Any], names: Sequence[str], problem: Problem, without: Sequence[str] = ()
@@ -343,21 +366,21 @@ class _Finder:
         self.guessed: list[str] = []
 
     def find(self) -> Columns:
-        """Return all columns."""
+        """Return the columns of all roles."""
         for role, known in (("references", self.problem.references), ("costs", self.problem.arrays)):
             for name in as_mapping(self.stated.get(role)):
                 if name not in known:
                     raise EvidenceError(
-                        f"{role}.{name}: no rule refers to {name!r}; they refer to {list(known)}"
+                        f"{role}.{name} must be a name that rules refer to, one of {list(known)}"
                     )
         probabilities, classes = self.find_classes()
         positive = None
-        if len(probabilities) == 1:  # the class is stated as text or as itself
+        if len(probabilities) == 1:  # the class is given as a value or as its text
             stated = self.stated["positive"]
             positive = next((value for value in classes if value == stated), None)
             positive = match_value(str(stated), classes) if positive is None else positive
             if positive is None:
-                raise EvidenceError(f"positive={stated!r} is none of the classes {list(classes)}")
+                raise EvidenceError(f"positive must be one of the classes {list(classes)}, got {stated!r}")
         options = self.problem.list_options(tuple(classes))
         groups = self.find_groups()
         return Columns(
@@ -383,7 +406,7 @@ class _Finder:
         )
 
     def find_classes(self) -> tuple[list[str], list[Value]]:
-        """Return the columns of probabilities, and their classes; none if all decisions are options."""
+        """Return the columns of probabilities, and their classes; both empty if there are only options."""
         stated = self.stated.get("probabilities")
         obvious = [p for p in _OBVIOUS["probabilities"] if len(self.match(p)) > 1]
         listed = not isinstance(self.problem.decisions, str) and not self.stated.get("classes")
@@ -394,41 +417,42 @@ class _Finder:
         if stated is None:
             if len(obvious) != 1:
                 raise EvidenceError(
-                    f"which columns hold the model's probabilities, among {self.names}? There must be one "
-                    "for each class; or, of two classes, one column and the name of its class",
+                    f"the columns of the model's probabilities must be given, one per class, or for two "
+                    "classes one "
+                    f"column and the name of its class; the table has {self.names}",
                     Remedy("choose_probabilities"),
                 )
             stated = obvious[0]
             shown = list(self.match(stated).values())
-            more = f" and {len(shown) - 12} more" if len(shown) > 12 else ""  # a remark is one line
+            more = f" and {len(shown) - 12} more" if len(shown) > 12 else ""  # a message has one line
             self.guessed.append(f"probabilities are {stated}: the columns {', '.join(shown[:12])}{more}")
         stars = self.expand(stated, "probabilities")
         if len(stars) < 2:
-            raise EvidenceError("probabilities: there must be a column for each of two classes or more")
+            raise EvidenceError("probabilities must have two or more columns, one per class")
         classes = list(self.stated.get("classes") or stars)
         if len(classes) != len(stars):
             raise EvidenceError(
-                f"there are {len(classes)} classes, but {len(stars)} columns of probabilities"
+                f"probabilities must have one column for each of {len(classes)} classes, got {len(stars)}"
             )
         if not isinstance(stated, str):
             return list(stars.values()), classes
         by_name = {str(value): column for value, column in stars.items()}
         if {str(label) for label in classes} != set(by_name):
             raise EvidenceError(
-                f"the columns {stated} are named after {list(by_name)}, but the classes are {classes}",
+                f"the columns {stated} must be named after the classes {classes}, got {list(by_name)}",
                 Remedy("list_columns"),
             )
         return [by_name[str(label)] for label in classes], classes
 
     def find_two_classes(self, stated: Any) -> tuple[list[str], list[Value]]:
-        """Return the one column of scores, and two classes that are stated."""
+        """Return a list with the column of scores, and the two classes."""
         positive = self.stated["positive"]
         if stated is None:
             patterns = [pattern.replace("*", str(positive)) for pattern in _OBVIOUS["probabilities"]]
             found = [name for name in (*_OBVIOUS["positive"], *patterns) if name in self.names]
             if len(found) != 1:
                 raise EvidenceError(
-                    f"which column holds the scores of {positive!r}, among {self.names}?",
+                    f"the column of the scores of {positive!r} must be given; the table has {self.names}",
                     Remedy("choose_scores"),
                 )
             self.guessed.append(f"the probability of {positive!r} is the column {found[0]}")
@@ -436,13 +460,13 @@ class _Finder:
         columns = [stated] if isinstance(stated, str) else list(stated)
         if len(columns) != 1 or "*" in columns[0]:
             raise EvidenceError(
-                f"positive={positive!r} needs one column of scores, that of this class, not {stated}"
+                f"probabilities must be one column with the scores of the class {positive!r}, got {stated}"
             )
         classes: list[Value] = list(self.stated.get("classes") or ())
         if len(classes) != 2:
             raise EvidenceError(
-                f"what is the class beside {positive!r} called? There are two, where one column holds scores"
-                + (f", not {classes}" if classes else ""),
+                f"classes must name two classes, {positive!r} and another, if there is one column of scores"
+                + (f", got {classes}" if classes else ""),
                 Remedy("name_classes", str(positive)),
             )
         return [self.check(columns[0], "probabilities")], classes
@@ -453,7 +477,8 @@ class _Finder:
         unknown = as_mapping(self.stated.get("group_probabilities"))
         if both := [name for name in known if name in unknown]:
             raise EvidenceError(
-                f"{both[0]} is in groups and in group_probabilities: is it known when a decision is made?"
+                f"{both[0]} must be either in groups, if it is known at decision time, or in "
+                "group_probabilities"
             )
         found: dict[str, Any] = {name: self.check(column, name) for name, column in known.items()}
         found |= {name: self.expand(columns, name) for name, columns in unknown.items()}
@@ -461,7 +486,7 @@ class _Finder:
             matching = self.match(f"{name}_*")
             if len(matching) > 1 and name in self.names:
                 raise EvidenceError(
-                    f"is {name} the column {name}, or known only by its probabilities {name}_*?",
+                    f"{name} must be either a column or probabilities {name}_*, but the table has both",
                     Remedy("choose_group", name),
                 )
             single = self.guess(name, f"a rule refers to {name!r}", Remedy("pass_groups", name))
@@ -471,7 +496,10 @@ class _Finder:
         return found
 
     def guess(self, name: str, reason: str, remedy: Remedy) -> bool:
-        """Return whether there is a column of this name, or several that begin with it; raise if neither."""
+        """Return True if the table has a column `name`, and False if it has columns `name`_*.
+
+        Raise an `EvidenceError` if it has neither.
+        """
         if name not in self.names and len(self.match(f"{name}_*")) < 2:
             raise EvidenceError(
                 f"{reason}, but the table has neither a column {name!r} nor columns {name}_*; it has "
@@ -481,23 +509,26 @@ class _Finder:
         return name in self.names
 
     def find_true_groups(self, groups: Mapping[str, Any]) -> dict[str, str]:
-        """Return the columns of observed values of groups that are known by probabilities."""
+        """Return the columns of observed values of the attributes that have columns of probabilities."""
         stated = as_mapping(self.stated.get("true_groups"))
         found = {name: self.check(column, name) for name, column in stated.items()}
         if idle := [name for name in found if isinstance(groups.get(name, ""), str)]:
-            raise EvidenceError(f"true_groups.{idle[0]} needs group_probabilities.{idle[0]}")
+            raise EvidenceError(f"true_groups.{idle[0]} requires group_probabilities.{idle[0]}")
         for name, columns in groups.items():
             if not isinstance(columns, str) and name not in found and name in self.names:
                 found[name] = name
-                self.guessed.append(f"the true {name}, where it is needed, is the column {name}")
+                self.guessed.append(f"the observed {name} is the column {name}")
         return found
 
     def find_joint(
         self, name: str, stated: Any, groups: Mapping[str, Any], classes: Sequence[Value]
     ) -> list[list[str]]:
-        """Return a row of columns for each value, as stated or by a pattern with stars: value and class."""
+        """Return the columns of joint probabilities: for each value, a list with one column per class.
+
+        `stated` has such lists, or is a pattern with two stars, for the value and the class.
+        """
         if name not in groups or isinstance(groups[name], str):
-            raise EvidenceError(f"joint.{name} needs group_probabilities.{name}")
+            raise EvidenceError(f"joint.{name} requires group_probabilities.{name}")
         if isinstance(stated, str):
             if stated.count("*") != 2:
                 raise EvidenceError(
@@ -513,7 +544,7 @@ class _Finder:
         return [[self.check(column, f"joint.{name}") for column in row] for row in stated]
 
     def find_reference(self, name: str, classes: Sequence[Value]) -> Any:
-        """Return an earlier model's column of labels, or a column of probabilities for each class."""
+        """Return an earlier model's column of labels, or its columns of probabilities, one per class."""
         stated = as_mapping(self.stated.get("references")).get(name)
         if stated is None:
             reason = f"a rule refers to the earlier model {name!r}"
@@ -524,7 +555,7 @@ class _Finder:
         return self.order(stated, classes, f"references.{name}")
 
     def find_cost(self, name: str, classes: Sequence[Value]) -> list[str]:
-        """Return a column of a cost for each action."""
+        """Return the columns of a custom cost, one per action."""
         stated = as_mapping(self.stated.get("costs")).get(name)
         if stated is None:
             stated = f"{name}_*"
@@ -539,7 +570,7 @@ class _Finder:
         return self.order(stated, actions, f"costs.{name}")
 
     def find_single(self, role: str) -> str | None:
-        """Return the column of a role that one column has, if there is one."""
+        """Return the column of a role that only one column can have; None if the table has no such column."""
         stated = self.stated.get(role)
         if role in self.without:
             return None
@@ -548,7 +579,7 @@ class _Finder:
         found = [name for name in _OBVIOUS[role] if name in self.names]
         if len(found) > 1:
             raise EvidenceError(
-                f"which column is the {role}, {' or '.join(found)}?",
+                f"the column of the {role} must be chosen from {' and '.join(found)}",
                 Remedy("choose_column", role, tuple(found)),
             )
         if not found:
@@ -557,7 +588,7 @@ class _Finder:
         return found[0]
 
     def order(self, stated: Any, wanted: Sequence[Value], role: str) -> list[str]:
-        """Return columns in the order of the values that they stand for; a list is in order already."""
+        """Return columns in the order of the values in `wanted`; a list must be in this order already."""
         if not isinstance(stated, str | Mapping):
             if len(stated) != len(wanted):
                 raise EvidenceError(f"{role} must have {len(wanted)} columns, in the order {list(wanted)}")
@@ -565,24 +596,24 @@ class _Finder:
         stars = {format_value(value): column for value, column in self.expand(stated, role).items()}
         missing = [value for value in wanted if format_value(value) not in stars]
         if missing:
-            raise EvidenceError(f"{role} has no column for {missing[0]!r}; it has {list(stars.values())}")
+            raise EvidenceError(f"{role} must have a column for {missing[0]!r}, got {list(stars.values())}")
         return [stars[format_value(value)] for value in wanted]
 
     def check(self, name: Any, role: str) -> str:
-        """Return the name of a column, or raise if the table has no such column."""
+        """Return the name of a column; raise an `EvidenceError` if the table has no such column."""
         if name not in self.names:
             raise EvidenceError(f"{role}: the table has no column {name!r}; it has {self.names}")
         return name
 
     def expand(self, stated: Any, role: str) -> dict[Value, str]:
-        """Return columns by the values that they stand for: texts at a pattern's star, or their names."""
+        """Return columns by the value that each stands for: its text at a pattern's star, or its name."""
         if isinstance(stated, Mapping):
             return {value: self.check(column, role) for value, column in stated.items()}
         if not isinstance(stated, str):
             return {self.check(name, role): name for name in stated}
         if role == "probabilities" and stated in self.names:
             raise EvidenceError(
-                f"{stated!r} is one column of scores: of two classes, which is it the probability of?",
+                f"the class to which the scores in {stated!r} belong must be given",
                 Remedy("choose_positive"),
             )
         found = self.match(stated) if stated.count("*") == 1 else {}
@@ -594,8 +625,8 @@ class _Finder:
         return found
 
     def match(self, pattern: str) -> dict[Value, str]:
-        """Return the columns that match a pattern, by the value at its star."""
-        first, _, last = pattern.rpartition("*")  # the name of a group may have a star, too
+        """Return the columns that match a pattern with a star, by the value that the star matches."""
+        first, _, last = pattern.rpartition("*")  # earlier stars are part of a group's name
         matching = [
             name
             for name in self.names
@@ -606,7 +637,7 @@ class _Finder:
 
 
 def _list_names(*values: Any) -> list[str]:
-    """Return the column names in nested lists and dicts, each once."""
+    """Return the column names in nested lists and dicts, without duplicates."""
 
     def visit(value: Any) -> Iterator[str]:
         if isinstance(value, str):

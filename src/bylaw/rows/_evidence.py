@@ -1,4 +1,4 @@
-"""Evidence: the validated columns of one set of rows."""
+"""Evidence: the validated columns of a set of rows."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ from bylaw.rows._groups import (
 if TYPE_CHECKING:
     from bylaw.rows._margins import Margins
 
-SUM_TOLERANCE = 1e-4  # how far a row of probabilities may be from summing to one
+SUM_TOLERANCE = 1e-4  # of the sum of a row of probabilities, which should be one
 ROUNDING = 1e-9  # negative probabilities this small are rounding errors
-MARGIN_TOLERANCE = 0.1  # mean total variation between a joint's margins and the same from another model
-LEAST_WEIGHT = 1e-50  # of a row that counts; its inverse is the most
+MARGIN_TOLERANCE = 0.1  # of the mean total variation between joint and separate probabilities
+LEAST_WEIGHT = 1e-50  # the smallest positive weight; its inverse is the largest
 REJECTED = "reject"  # the label of an earlier model's rejections
-KNOWN = "known"  # in place of an outcome: a cost that is known when a row is decided, such as a price list
-_NOWHERE = -2  # the position of a value that is not among those of a column
+KNOWN = "known"  # given as an outcome: the cost is known at decision time, as from a price list
+_NOWHERE = -2  # the code of an unknown value
 _NOTHING_OBSERVED: dict[str, Any] = {
     "labels": None,
     "true_groups": {},
@@ -56,25 +56,25 @@ _NOTHING_OBSERVED: dict[str, Any] = {
     "limits": {},
     "largest_weight": None,
 }
-Limits = Mapping[str, tuple[float, float]]  # the least and the most of costs, by name
+Limits = Mapping[str, tuple[float, float]]  # {name: (smallest, largest possible value)} of costs
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RowData:
-    """Columns of one set of rows, and the probability of any event on each. Arrays are read-only."""
+    """Columns of a set of rows as read-only arrays, and the probabilities of events on each row."""
 
     classes: tuple[Value, ...]
     probabilities: Floats  # (n_rows, n_classes)
-    groups: Mapping[Any, Group] = field(default_factory=dict)  # by attribute, or by a tuple of them
+    groups: Mapping[Any, Group] = field(default_factory=dict)  # by attribute, or by a tuple of attributes
     joint: Mapping[str, Floats] = field(default_factory=dict)  # (n_rows, n_values, n_classes) each
     references: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # (n_rows,) codes, or (n_rows, K)
     costs: Mapping[str, Floats] = field(default_factory=dict)  # (n_rows, n_actions) each
     weights: Floats | None = None  # (n_rows,)
-    index: RowIndex | None = None  # of frames and series that have one
-    margins: Margins | None = None  # of all rows, where these are a sample of many more
-    options: tuple[Value, ...] = ()  # decisions that are no classes
+    index: RowIndex | None = None  # of the frames and series
+    margins: Margins | None = None  # of all rows, if these are a sample of them
+    options: tuple[Value, ...] = ()  # decisions that are not classes
 
-    # Fields with an entry for each row.
+    # Names of the fields with an entry for each row.
     per_row: ClassVar = ("probabilities", "groups", "joint", "references", "costs", "weights", "index")
 
     def __post_init__(self) -> None:
@@ -99,38 +99,38 @@ class RowData:
         return f"{type(self).__name__}({', '.join(parts)})"
 
     def with_columns(self, **columns: Any) -> Self:
-        """Return a copy with some validated columns replaced, which shares the others."""
+        """Return a copy with some columns replaced by validated ones; the other columns are shared."""
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__, **columns)
         copy.__post_init__()
         return copy
 
     def rows(self, part: Part) -> Self:
-        """Return some of the rows."""
+        """Return a subset of the rows."""
         return self.with_columns(**{name: _take(getattr(self, name), part) for name in self.per_row})
 
     @property
     def row_weights(self) -> Floats:
-        """The weights, (n_rows,); ones if none were given."""
+        """The sample weights, (n_rows,); ones if no weights were given."""
         return np.ones(len(self)) if self.weights is None else self.weights
 
     @property
     def group_values(self) -> Groups:
-        """The values of each attribute."""
+        """The values of each attribute, by its name."""
         return {name: group.values for name, group in self.groups.items() if isinstance(name, str)}
 
     @property
     def known_groups(self) -> dict[str, KnownGroup]:
-        """Attributes whose value is known for every row."""
+        """The attributes whose value is known on every row, by name."""
         return {name: group for name, group in self.groups.items() if isinstance(group, KnownGroup)}
 
     @property
     def hidden_groups(self) -> dict[Any, GroupProbabilities]:
-        """Attributes, and tuples of them, that are known by probabilities only."""
+        """The attributes, and tuples of attributes, of which only probabilities are known, by name."""
         return {name: group for name, group in self.groups.items() if isinstance(group, GroupProbabilities)}
 
     def list_columns(self) -> list[Floats]:
-        """Return all columns that exist at decision time, and the weights, as numbers, (n_rows,) each."""
+        """Return the columns that decisions may use, and then the weights, as numbers, (n_rows,) each."""
         known = [group.codes for group in self.known_groups.values()]
         tables = [self.probabilities, *(group.probabilities for group in self.hidden_groups.values())]
         more = (*self.joint.values(), *self.costs.values(), *self.references.values())
@@ -139,7 +139,7 @@ class RowData:
         return [np.asarray(column, dtype=np.float64) for column in columns]
 
     def event_probability(self, event: Conditions, rows: Part = slice(None)) -> Floats | float:
-        """Return P(event | x) on these rows, (n_rows,); 1.0 for the event that always holds."""
+        """Return P(event | x) on the given rows, (n_rows,); 1.0 for an event without conditions."""
         conditions = dict(event)
         label = conditions.pop(LABEL, None)
         factors: list[Any] = []
@@ -165,7 +165,10 @@ class RowData:
     def _hidden_probability(
         self, hidden: dict[str, Value], label: Value | None, rows: Part
     ) -> Floats | float:
-        """Return P(hidden attributes, label | x), of a model of all of them together and never a product."""
+        """Return P(hidden attributes, label | x), (n_rows,).
+
+        It is from one joint model of all of them, and not a product of separate probabilities.
+        """
         if label is not None and label not in self._class_positions:
             raise EvidenceError(
                 f"a rule refers to label={label!r}, which is not a class; the classes are "
@@ -176,7 +179,7 @@ class RowData:
             return 1.0 if position is None else self.probabilities[rows, position]
         if (found := find_combination(self.groups, hidden)) is None:
             raise EvidenceError(
-                f"a rule refers to {' and '.join(hidden)} together, of which only probabilities are given",
+                f"a rule refers to {' and '.join(hidden)} together, but joint probabilities are missing",
                 Remedy("pass_combinations", choices=tuple(hidden)),
             )
         name, value = found
@@ -186,9 +189,9 @@ class RowData:
             return group.probabilities[rows, group.values.index(value)]
         if name not in self.joint:
             raise EvidenceError(
-                f"a rule on {name!r} and the label together, with unknown {name!r}, needs joint "
-                f"probabilities P({name}, label | x) of shape (rows, {len(group.values)}, "
-                f"{len(self.classes)})",
+                f"a rule on {name!r} and the label together requires their joint probabilities "
+                f"P({name}, label | x), of shape (rows, {len(group.values)}, {len(self.classes)}), since "
+                f"{name!r} is not known",
                 Remedy("pass_joint", str(name)),
             )
         return self.joint[name][rows, group.values.index(value), position]
@@ -199,25 +202,24 @@ class RowData:
 
     @cached_property
     def _decision_positions(self) -> dict[Value, int]:
-        """The positions of earlier models' decisions: classes, then options."""
         return {action: place for place, action in enumerate((*self.classes, *self.options))}
 
     def frequency(self, event: Conditions) -> float:
-        """Return P(event) on all rows."""
+        """Return P(event), the weighted mean over all rows."""
         here = self.event_probability(event)
         if self.margins is not None:
             return self.margins.frequency(event)
         return float(np.average(here, weights=self.weights))
 
     def count_effective(self, event: Conditions) -> float:
-        """Return the effective number of rows of an event."""
+        """Return the effective number of rows (Kish) in an event."""
         if self.margins is not None:
             return self.margins.count_effective(event)
         chance = np.asarray(self.event_probability(event), dtype=np.float64)
         return count_effective(self.row_weights, chance)
 
     def check_group_sizes(self, names: Container[str]) -> None:
-        """Raise if one of these known groups has more values than can be compared."""
+        """Raise an `EvidenceError` if a known group in `names` has too many values to compare."""
         for name, group in self.known_groups.items():
             if name in names and len(group.values):
                 if self.margins is None:
@@ -227,75 +229,96 @@ class RowData:
                 check_group_sizes(group.values, counts, f"groups[{name!r}]")
 
     def column(self, source: Source, rows: Part = slice(None)) -> Floats:
-        """Return one column of a cost, or 1{an earlier model decides for an item}, (n_rows,)."""
+        """Return a column that is not a probability of the model, (n_rows,).
+
+        It is the cost of one action, or the probability that an earlier model takes a decision.
+        """
         if isinstance(source, CostColumn):
             return self.costs[source.name][rows, source.item]
         answers = self.references[source.name]
-        position = self._decision_positions.get(source.item, _NOWHERE)  # an option that these rows never name
+        position = self._decision_positions.get(
+            source.item, _NOWHERE
+        )  # unknown if the earlier model never takes this option
         if answers.ndim == 1 or position == _NOWHERE:
             return answers[rows] == position if answers.ndim == 1 else np.zeros(len(answers[rows]))
         return answers[rows, position]
 
     def weigh_cost(self, event: Conditions, source: CostColumn, costs: Floats) -> Floats:
-        """Return the cost of one action where the event holds, (n_rows,), from `costs` (n_rows,)."""
+        """Return P(event | x) times the cost of one action, (n_rows,); `costs` (n_rows,) are the costs."""
         del source
         return self.event_probability(event) * costs
 
     def vector(self, column: Any, what: str) -> NDArray[Any]:
-        """Return a column with one value per row, (n_rows,); raise if it has another length."""
+        """Return a column as an array, (n_rows,); raise an `EvidenceError` if its length differs."""
         vector = as_vector(column, what)
         self.check_length(len(vector), what)
         return vector
 
     def check_length(self, length: int, what: str) -> None:
-        """Raise unless a column has as many rows as these."""
+        """Raise an `EvidenceError` unless `length` is the number of rows."""
         if length != len(self):
             first = "probabilities" if self.classes else "costs"
-            raise EvidenceError(f"{what} has {length} rows, but {first} has {len(self)}")
+            raise EvidenceError(
+                f"{what} has {length} rows, but {first} has {len(self)}; pass columns of the same length"
+            )
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
 class Evidence(RowData):
-    """Rows: columns that exist when a row is decided, and observed columns. Validated, then frozen.
+    """Rows with their columns, validated and read-only.
 
-    Arrays are copied and read-only. An array that is read-only already is shared instead of copied.
-    A policy decides by the columns that exist at decision time, and never reads the observed ones.
+    Some columns are known at decision time, and policies use only these. Others were observed later:
+    `labels`, `true_groups`, `outcomes`. Arrays are copied, unless they are read-only already.
 
     Parameters
     ----------
     probabilities : array or frame of shape (n_rows, n_classes), optional
-        P(label | x). Rows sum to one within 1e-4. Left out where there are no labels, only `options`.
+        P(label | x). Each row must sum to one within 1e-4. Leave it out if there are only `options`, no
+        classes.
     classes : list, optional
-        the labels in the order of the columns; by default range(n_classes), or the frame's columns.
+        the labels in the order of the columns; by default the frame's columns, or range(n_classes).
     groups : dict or frame, optional
-        for each attribute either one value per row, (n_rows,) (known), or a frame or dict with one
-        column of P(value | x) per value (unknown). A frame serves as a dict of known attributes.
-        For rules on several unknown attributes together, a tuple of names with a dict of
-        columns for tuples of values: {("sex", "race"): {("F", "black"): ..., ...}}.
+        by attribute, either one value per row, (n_rows,), if it is known, or a frame or dict with one column
+        of P(value | x) per value if it is unknown. A frame serves as a dict of known attributes. For rules on
+        several unknown attributes together, use a tuple of names with a dict of columns for tuples of values:
+        {("sex", "race"): {("F", "black"): ..., ...}}.
     joint : dict, optional
-        for an unknown attribute, P(value, label | x), an array of shape (n_rows, n_values, n_classes).
+        by unknown attribute, P(value, label | x), an array of shape (n_rows, n_values, n_classes).
     references : dict or frame, optional
-        for each earlier model its labels, (n_rows,), or its probabilities, (n_rows, n_classes). Where it
-        rejected ("reject"), nothing agrees with it. With `options`, its decisions, or their probabilities,
+        by earlier model, its labels, (n_rows,), or its probabilities, (n_rows, n_classes). Rows that it
+        rejected ("reject") count as disagreement. With `options`, its decisions, or their probabilities,
         (n_rows, n_classes + n_options).
     costs : dict, optional
-        arrays of shape (n_rows, n_actions) for `custom(name)`: one column per class, then one for "reject" or
-        for each option.
+        by name in `custom(name)`, an array of shape (n_rows, n_actions): one column per class, then one for
+        "reject" or for each option.
     weights : array of shape (n_rows,), optional
-        sample weights, not negative; by default one per row.
+        sample weights, not negative; ones by default.
     normalize : bool
-        divide each row of probabilities by its sum instead of refusing it, also those of groups, joint and
-        references.
+        divide each row of probabilities by its sum instead of raising an error. This also applies to groups,
+        joint and references.
     options : list, optional
-        the decisions that are no classes, such as models to call. With probabilities they stand beside the
-        classes, and need to be named here only where an earlier model took them; `Problem(decisions=)` names
-        them otherwise. Without, they are all decisions that there are, and every cost has a column for each.
+        the decisions that are not classes, such as models to call. If there are classes too,
+        `Problem(decisions=)` names the options, and they are needed here only if an earlier model took them.
+        Without classes, they are all possible decisions, and every cost must have a column for each.
+    labels : array of shape (n_rows,), optional
+        observed labels; values may be missing.
+    true_groups : dict or frame, optional
+        by attribute, its observed values, (n_rows,); values may be missing.
+    outcomes : dict, optional
+        by custom cost, its observed values, (n_rows, n_actions), NaN where missing; or "known" if the cost
+        does not depend on what is observed later.
+    propensity_weights : array of shape (n_rows,), optional
+        1 / P(observed | x), if labels or groups are missing on some rows.
+    limits : dict, optional
+        by custom cost, its smallest and largest possible value.
+    largest_weight : float, optional
+        the largest possible sample weight.
 
     Raises
     ------
     EvidenceError
-        if a column has missing or impossible values, another number of rows, or an index of pandas that
-        differs from that of another.
+        if a column has missing or impossible values, another number of rows, or a pandas index that
+        differs from the index of another column.
 
     Examples
     --------
@@ -317,7 +340,7 @@ class Evidence(RowData):
     """
 
     labels: Codes | None = None  # (n_rows,)
-    true_groups: Mapping[str, KnownGroup] = field(default_factory=dict)  # with codes -1 where missing
+    true_groups: Mapping[str, KnownGroup] = field(default_factory=dict)  # codes are -1 where missing
     # (n_rows, n_actions) each, NaN where missing
     outcomes: Mapping[str, Floats | str] = field(default_factory=dict)
     propensity_weights: Floats | None = None  # (n_rows,), NaN where missing
@@ -385,7 +408,7 @@ class Evidence(RowData):
         limits: Limits | None = None,
         largest_weight: float | None = None,
     ) -> Self:
-        """Return these rows with further observed columns; the parameters are those of `Evidence`.
+        """Return these rows with additional observed columns; the parameters are those of `Evidence`.
 
         Raises
         ------
@@ -430,27 +453,30 @@ class Evidence(RowData):
             masks = observed.find_observed()
             if not masks:
                 raise OptionError(
-                    "propensity_weights has no effect: no label or group is missing. Leave it out"
+                    "propensity_weights has no effect: no label or group is missing; leave it out"
                 )
             check_propensity_weights(columns["propensity_weights"], masks)
         return observed
 
     def without_observed(self) -> Self:
-        """Return these rows with the columns that are known at decision time alone."""
+        """Return these rows without observed columns, with only those that are known at decision time."""
         return self.with_columns(**_NOTHING_OBSERVED)
 
     @property
     def has_observed(self) -> bool:
-        """Whether labels or true groups were given, even if all of them are missing."""
+        """Whether labels or true groups were given, even if all their values are missing."""
         return self.labels is not None or bool(self.true_groups)
 
     def find_observed(self, taken: Floats | None = None) -> dict[str, Mask]:
-        """Return where labels, groups and costs were observed, (n_rows,), for those missing on some rows.
+        """Return masks of the rows, (n_rows,), that have an observed label, group or cost.
+
+        Only columns with both observed and missing values have a mask.
 
         Parameters
         ----------
         taken : array of shape (n_rows, n_actions), optional
-            one-hot, the decisions that were taken: outcomes of other decisions may be missing.
+            one-hot, the decisions that were taken; without it, a cost counts as missing if that of any action
+            is.
         """
         masks = {} if self.labels is None else {LABEL: self.labels >= 0}
         masks |= {name: group.codes >= 0 for name, group in self.true_groups.items()}
@@ -460,7 +486,7 @@ class Evidence(RowData):
         return {name: mask for name, mask in masks.items() if mask.any() and not mask.all()}
 
     def fill_outcomes(self, taken: Floats | None = None) -> dict[str, Floats | str]:
-        """Return the costs that were observed on some rows, with any number where they are missing."""
+        """Return the observed costs by name, with missing values replaced by arbitrary numbers."""
         filled: dict[str, Floats | str] = {}
         for name, cost in self.outcomes.items():
             if isinstance(cost, str):
@@ -473,7 +499,7 @@ class Evidence(RowData):
 
     @classmethod
     def without_rows(cls, classes: Sequence[Any], groups: dict[Any, Group], **columns: Any) -> Evidence:
-        """Return evidence that describes the columns of rows which are all elsewhere."""
+        """Return evidence with zero rows that describes the columns of rows that are not in memory."""
         labels, matrix = (), np.empty((0, 0))
         if classes or not columns.get("options"):
             labels, matrix = check_classes(classes, None, np.empty((0, len(classes))))
@@ -484,7 +510,7 @@ class Evidence(RowData):
 
 
 def _take(column: Any, part: Part) -> Any:
-    """Return some rows of a column: an array, a group, an index, or a mapping to these."""
+    """Return a subset of the rows of a column: an array, a group, an index, or a mapping of these."""
     if isinstance(column, Mapping):
         return {name: _take(one, part) for name, one in column.items()}
     if column is None or isinstance(column, str):
@@ -493,7 +519,7 @@ def _take(column: Any, part: Part) -> Any:
 
 
 def _stack(parts: Sequence[Any]) -> Any:
-    """Return the rows of all parts of a column: arrays, groups, or mappings to these."""
+    """Return the rows of all parts of a column, which are arrays, groups, or mappings of these."""
     first = parts[0]
     if isinstance(first, Mapping):
         return {name: _stack([part[name] for part in parts]) for name in first}
@@ -509,21 +535,23 @@ def _read_probabilities(
     costs: Mapping[str, Any] | None,
     normalize: bool,
 ) -> tuple[tuple[Value, ...], Floats]:
-    """Return the labels and their probabilities, (n_rows, n_labels); no labels if there are only options."""
+    """Return the classes and their probabilities, (n_rows, n_classes); both empty for options only."""
     if probabilities is not None:
         matrix, names = as_matrix(probabilities, "probabilities")
         labels, matrix = check_classes(classes, names, matrix)
         return labels, own(check_probabilities(matrix, "probabilities", normalize), probabilities)
     if options is None:
         raise EvidenceError(
-            "there is nothing to decide among: pass probabilities, one column per class, or options=[...] "
-            "and what each costs, costs={name: an array of shape (rows, options)}"
+            "probabilities or options must be given: pass probabilities, one column per class, or "
+            "options=[...] and their costs, costs={name: an array of shape (rows, options)}"
         )
     if classes:
-        raise EvidenceError(f"the classes {list(classes)} need probabilities, one column each")
+        raise EvidenceError(
+            f"probabilities must be given for the classes {list(classes)}; pass one column per class"
+        )
     if not costs:
         raise EvidenceError(
-            "options without classes differ by what they cost alone: pass costs={name: an array of shape "
+            "costs must be given if there are options but no classes: pass costs={name: an array of shape "
             "(rows, options)}"
         )
     name, first = next(iter(costs.items()))
@@ -534,16 +562,16 @@ def _read_options(options: Sequence[Any] | None, classes: tuple[Value, ...]) -> 
     if options is None:
         return ()
     if isinstance(options, str):
-        raise EvidenceError(f"options is a list of names, not the text {options!r}")
+        raise EvidenceError(f"options must be a list of names, got the text {options!r}")
     named = tuple(as_scalar(option, "an option", EvidenceError) for option in options)
     check_options(named, classes, EvidenceError)
     if len(classes) + len(named) < 2:
-        raise EvidenceError(f"the options are {list(named)}, so there is nothing to decide; name two or more")
+        raise EvidenceError(f"options must have two or more names if there are no classes, got {list(named)}")
     return named
 
 
 def _name_columns(columns: Any, what: str) -> dict[Any, Any]:
-    """Return columns by plain names, or by tuples of them."""
+    """Return columns by validated names, which are strings or tuples of strings."""
 
     def as_plain(name: Any) -> Any:
         if isinstance(name, tuple):
@@ -561,7 +589,7 @@ def _restore(cls: type[Any], state: dict[str, Any]) -> Any:
 
 
 def _add_margins(groups: dict[Any, Group]) -> dict[Any, Group]:
-    """Add single attributes to those that are only known together."""
+    """Add the single attributes of groups that have only joint probabilities of several attributes."""
     for names, group in [item for item in groups.items() if isinstance(item[0], tuple)]:
         assert isinstance(group, GroupProbabilities)
         for place, name in enumerate(names):
@@ -572,7 +600,7 @@ def _add_margins(groups: dict[Any, Group]) -> dict[Any, Group]:
 
 @dataclass(frozen=True)
 class _Checker:
-    """Validation of columns against the classes and the number of other rows, one method per column."""
+    """A validator of columns against the classes and the number of rows, with one method per column."""
 
     rows: RowData
     normalize: bool
@@ -583,20 +611,22 @@ class _Checker:
             self.rows.check_length(len(column.codes), what)
             return column
         if name in (LABEL, DECISION):
-            raise EvidenceError(f"{what}: a group is named by a string other than {name!r}")
+            raise EvidenceError(f"{what}: a group must not be named {name!r}; give it another name")
         if isinstance(name, tuple):
             if not isinstance(column, Mapping) or not all(
                 isinstance(value, tuple) and len(value) == len(name) for value in column
             ):
-                raise EvidenceError(f"{what} takes a dict from tuples of values to columns of probabilities")
+                raise EvidenceError(
+                    f"{what} must be a dict from tuples of values to columns of probabilities"
+                )
         elif not isinstance(column, Mapping) and len(getattr(column, "shape", (0,))) != 2:
             return factorize(self.rows.vector(column, what), what)
         matrix, names = self._matrix(column, what)
         names = list(column) if isinstance(name, tuple) else names
         if names is None:
             raise EvidenceError(
-                f"{what} is an array of shape {matrix.shape} without names; pass a frame or a dict "
-                "{value: probabilities}, or one value per row"
+                f"{what} must have named columns, got an array of shape {matrix.shape}; pass a frame or a "
+                "dict {value: probabilities}, or one value per row"
             )
 
         def as_value(value: Any) -> Any:
@@ -611,14 +641,14 @@ class _Checker:
         what, classes = f"joint[{name!r}]", self.rows.classes
         if not isinstance(group, GroupProbabilities):
             raise EvidenceError(
-                f"{what} needs groups[{name!r}] as probabilities; a known group needs no joint: leave it out"
+                f"{what} requires groups[{name!r}] as probabilities; if this group is known, leave joint out"
             )
         if not classes:
-            raise EvidenceError(f"{what} is about labels, and there are no classes: leave it out")
+            raise EvidenceError(f"{what} must be left out if there are no classes")
         joint = np.asarray(array, dtype=np.float64)
         wanted = (len(self.rows), len(group.values), len(classes))
         if joint.shape != wanted:
-            raise EvidenceError(f"{what} must have shape {wanted} (rows, values, classes), not {joint.shape}")
+            raise EvidenceError(f"{what} must have shape {wanted} (rows, values, classes), got {joint.shape}")
         joint = check_probabilities(joint.reshape(wanted[0], -1), what, self.normalize).reshape(wanted)
         for axis, marginal, other in (
             (1, self.rows.probabilities, "probabilities"),
@@ -627,9 +657,9 @@ class _Checker:
             distance = np.abs(joint.sum(axis=axis) - marginal).sum(axis=1).mean() / 2
             if distance > MARGIN_TOLERANCE:
                 raise EvidenceError(
-                    f"{what} does not add up to the {other} given beside it (mean distance {distance:.2f}, "
-                    f"tolerance {MARGIN_TOLERANCE:g}); are its rows, values {list(group.values)} and classes "
-                    f"{list(classes)} in the same order?"
+                    f"{what} must add up to the {other} given with it, got a mean distance of {distance:.2f} "
+                    f"(tolerance {MARGIN_TOLERANCE:g}); check that its rows, values {list(group.values)} and "
+                    f"classes {list(classes)} are in the same order"
                 )
         return own(joint, array)
 
@@ -640,17 +670,19 @@ class _Checker:
             matrix, names = self._matrix(column, what)
             if matrix.shape[1] != len(actions):
                 of = "decisions" if options else "classes"
-                raise EvidenceError(f"{what} has {matrix.shape[1]} columns for {len(actions)} {of}")
+                raise EvidenceError(
+                    f"{what} must have one column for each of {len(actions)} {of}, got {matrix.shape[1]}"
+                )
             ordered = columns_by_name(matrix, names, actions)
             return own(check_probabilities(ordered, what, self.normalize), column)
         vector = self.rows.vector(column, what)
-        # A rejection is a decision that agrees with no action, unless it is an action itself.
+        # A rejection agrees with no action, unless "reject" is an action.
         positions = {REJECTED: -1} | {action: i for i, action in enumerate(actions)}
-        if vector.dtype.kind in "UO":  # a column with "reject" has numbers as text
+        if vector.dtype.kind in "UO":  # in a column with "reject", numbers are text
             positions = {
                 str(label): i for label, i in positions.items() if isinstance(label, int)
             } | positions
-        otherwise = "" if options else ". Name decisions that are no classes: options=[...]"
+        otherwise = "" if options else ". If it is another decision, pass options=[...]"
         return own(encode_values(vector, positions, what, otherwise), None)
 
     def cost(self, name: str, array: Any) -> Floats:
@@ -658,7 +690,7 @@ class _Checker:
         matrix, actions = check_cost(matrix, name, len(self.rows)), (*self.rows.classes, *self.rows.options)
         if self.rows.options and matrix.shape[1] != len(actions):
             raise EvidenceError(
-                f"costs[{name!r}] has {matrix.shape[1]} columns; it needs one for each of {list(actions)}"
+                f"costs[{name!r}] must have one column for each of {list(actions)}, got {matrix.shape[1]}"
             )
         return own(columns_by_name(matrix, names, actions) if self.rows.options else matrix, array)
 
@@ -666,9 +698,11 @@ class _Checker:
         vector = as_numbers(weights, "weights")
         self.rows.check_length(len(vector), "weights")
         if not np.isfinite(vector).all() or (vector < 0).any():
-            raise EvidenceError("weights must be finite and not negative")
+            raise EvidenceError(
+                "weights must be finite and not negative; correct them or leave out these rows"
+            )
         if not vector.any():
-            raise EvidenceError("all weights are zero; there is nothing to learn from")
+            raise EvidenceError("at least one of the weights must be positive, got only zeros")
         return own(check_sizes(vector, "weights"), weights)
 
     def labels(self, labels: Any) -> Codes:
@@ -677,8 +711,8 @@ class _Checker:
             return np.full(len(vector), MISSING)
         if not self.rows.classes:
             raise EvidenceError(
-                f"labels: there are no classes, only the options {list(self.rows.options)}; their observed "
-                "costs are passed as outcomes={name: an array of shape (rows, options)}"
+                f"labels must be left out if there are only options, {list(self.rows.options)}; pass their "
+                "observed costs as outcomes={name: an array of shape (rows, options)}"
             )
         positions = {label: i for i, label in enumerate(self.rows.classes)}
         codes = encode_values(fill_missing(vector, missing), positions, "labels")
@@ -687,7 +721,7 @@ class _Checker:
     def true_group(self, name: str, column: Any) -> KnownGroup:
         what = f"true_groups[{name!r}]"
         if isinstance(column, Mapping) or len(getattr(column, "shape", (0,))) == 2:
-            raise EvidenceError(f"{what} must be the observed values, one value per row")
+            raise EvidenceError(f"{what} must have one value per row, got several columns")
         if isinstance(column, KnownGroup):
             self.rows.check_length(len(column.codes), what)
             return align_true_group(name, column, self.rows.groups)
@@ -703,18 +737,18 @@ class _Checker:
         if isinstance(cost, str):
             if cost != KNOWN:
                 raise OptionError(
-                    f"{what} takes an array of shape (rows, actions), or {KNOWN!r} where the cost does not "
-                    f"depend on the outcome, not {cost!r}"
+                    f"{what} must be an array of shape (rows, actions), or {KNOWN!r} if the cost does not "
+                    f"depend on the outcome, got {cost!r}"
                 )
             return KNOWN
         masked = isinstance(cost, np.ma.MaskedArray)
         matrix = as_matrix(np.ma.filled(cost.astype(np.float64), np.nan) if masked else cost, what)[0]
         if matrix.ndim != 2 or len(matrix) != len(self.rows):
             raise EvidenceError(
-                f"{what} must have shape (rows, actions) with {len(self.rows)} rows, not {matrix.shape}"
+                f"{what} must have shape (rows, actions) with {len(self.rows)} rows, got {matrix.shape}"
             )
         if np.isinf(matrix).any():
-            raise EvidenceError(f"{what} must be finite, or missing (NaN) where it is not known")
+            raise EvidenceError(f"{what} must be finite, or NaN where it is missing, got infinite values")
         return own(matrix, cost)
 
     def propensity_weights(self, weights: Any) -> Floats:
@@ -722,7 +756,7 @@ class _Checker:
         try:
             return own(np.where(missing, np.nan, column).astype(np.float64), None)
         except (TypeError, ValueError):
-            raise EvidenceError(f"propensity_weights must be numbers, not {column.dtype}") from None
+            raise EvidenceError(f"propensity_weights must be numbers, got {column.dtype}") from None
 
     def _matrix(self, columns: Any, what: str) -> tuple[Floats, list[Any] | None]:
         matrix, names = as_matrix(columns, what)
@@ -736,13 +770,16 @@ class _Checker:
 
 
 def align_true_group(name: str, group: KnownGroup, groups: Mapping[Any, Group]) -> KnownGroup:
-    """Return a group's true values in the order of its probabilities; raise if they contradict `groups`."""
+    """Return an attribute's observed values, encoded in the order of the values in `groups`.
+
+    Raise an `EvidenceError` if they contradict `groups`.
+    """
     what = f"true_groups[{name!r}]"
     if name not in groups or not (group.codes >= 0).any():
         return group
     if unknown := set(group.values) - set(values := groups[name].values):
         raise EvidenceError(
-            f"{what} has values without probabilities: {sorted(map(str, unknown))}; there are "
+            f"{what} has values without probabilities: {sorted(map(str, unknown))}; the groups have "
             f"probabilities of {list(values)}"
         )
     aligned, known = group.with_values(values), groups[name]
@@ -750,26 +787,29 @@ def align_true_group(name: str, group: KnownGroup, groups: Mapping[Any, Group]) 
         wrong = (aligned.codes != known.codes) & (aligned.codes >= 0)
         if wrong.any():
             raise EvidenceError(
-                f"{what} differs on {int(wrong.sum()):,} rows from the group by which decisions are made; "
-                "leave it out, or give the other one another name"
+                f"{what} must equal groups[{name!r}], which is known at decision time, but differs on "
+                f"{int(wrong.sum()):,} rows; leave it out, or rename one of them"
             )
     return aligned
 
 
 def check_propensity_weights(weights: Floats, masks: Mapping[str, Mask]) -> Floats:
-    """Return the weights of rows with a value that others lack, and ones; raise if they are not positive."""
+    """Return the propensity weights, with ones on rows where no column in `masks` was observed.
+
+    Raise an `EvidenceError` if another weight is not finite and positive.
+    """
     observed = np.logical_or.reduce(list(masks.values()))
     filled = np.where(observed, weights, 1.0)
     if not np.isfinite(filled).all() or (filled <= 0).any():
         raise EvidenceError(
-            "propensity_weights must be finite and positive on every row that shows a label or a group which "
-            "others lack: 1 / P(seen | x)"
+            "propensity_weights must be finite and positive on each row with an observed label or group that "
+            "is missing on other rows; pass 1 / P(observed | x)"
         )
     return check_sizes(filled, "propensity_weights")
 
 
 def _find_gaps(cost: Floats, taken: Floats | None) -> Mask:
-    """Return the rows, (n_rows,), whose cost is missing for a decision that counts."""
+    """Return a mask of rows, (n_rows,), whose cost is missing for a taken action, or else for any action."""
     gaps = np.isnan(cost)
     if taken is not None and taken.shape == cost.shape:
         gaps = gaps & (taken > 0)
@@ -777,25 +817,27 @@ def _find_gaps(cost: Floats, taken: Floats | None) -> Mask:
 
 
 def name_cost(name: str) -> str:
-    """Return the name of the cost in `custom(name)` among the attributes that rows show."""
+    """Return the name of the observed cost `custom(name)` among the names of labels and groups."""
     return f"custom({name!r})"
 
 
 def count_effective(weights: Floats, chance: Floats | float = 1.0) -> float:
-    """Return the effective sample size (Kish), (sum of w p)^2 / sum of w^2 p, of rows that belong with chance
-    p."""
+    """Return the effective sample size (Kish), (sum w p)^2 / sum w^2 p, for probabilities p of rows."""
     mass, squares = (weights * chance).sum(), (weights**2 * chance).sum()
     return float(mass**2 / squares) if squares else 0.0
 
 
 def check_sizes(weights: Floats, what: str) -> Floats:
-    """Return the weights, some of them positive; raise if their sums or squares are not numbers."""
+    """Return the weights unchanged.
+
+    Raise an `EvidenceError` if positive ones are so small or large that sums of their squares would underflow
+    or overflow."""
     positive = weights[weights > 0]
     if positive.min() < LEAST_WEIGHT or positive.max() > 1 / LEAST_WEIGHT:
         raise EvidenceError(
-            f"{what} must be zero, or from {LEAST_WEIGHT:g} to {1 / LEAST_WEIGHT:g}, so that their sums and "
-            f"squares are numbers; these range from {positive.min():.3g} to {positive.max():.3g}. Only their "
-            "ratios count: divide them by their mean"
+            f"{what} must be zero, or from {LEAST_WEIGHT:g} to {1 / LEAST_WEIGHT:g}, so that their squares "
+            f"do not overflow, got {positive.min():.3g} to {positive.max():.3g}; divide them by their mean, "
+            "as only their ratios matter"
         )
     return weights
 
@@ -803,7 +845,7 @@ def check_sizes(weights: Floats, what: str) -> Floats:
 def encode_values(
     vector: NDArray[Any], positions: Mapping[Any, int], what: str, otherwise: str = ""
 ) -> NDArray[np.int64]:
-    """Return each row's position, (n_rows,); raise if a value has none."""
+    """Return each row's position by its value, (n_rows,); raise an error if a value has no position."""
     labels, places = find_distinct(vector) if vector.dtype.kind in "iub" else (vector, None)
     codes = np.array([positions.get(label, _NOWHERE) for label in labels.tolist()], dtype=np.int64)
     codes = codes if places is None else codes.take(places)
@@ -817,7 +859,7 @@ def encode_values(
 
 
 def concatenate(parts: Sequence[Evidence]) -> Evidence:
-    """Return all the rows of several evidences with the same columns."""
+    """Return the rows of several evidences with the same columns, one after the other."""
     first = parts[0]
     names = [name for name in first.per_row if name != "index"]
     fixed = ("classes", "options", "limits", "largest_weight")
@@ -825,14 +867,14 @@ def concatenate(parts: Sequence[Evidence]) -> Evidence:
         alike = all(_find_kind(getattr(part, name)) == _find_kind(getattr(first, name)) for name in names)
         if not alike or any(getattr(part, name) != getattr(first, name) for name in fixed):
             raise EvidenceError(
-                f"batches must have the same classes and columns: {first} came first, and then {part}"
+                f"batches must have the same classes and columns, got {first} and then {part}"
             )
     columns = {name: _stack([getattr(part, name) for part in parts]) for name in names}
     return first.with_columns(index=None, **columns)
 
 
 def _find_kind(column: Any) -> Any:
-    """Return what parts of a column must have in common: names, values of unknown groups, and widths."""
+    """Return what all parts of a column must share: names, values of unknown groups, and widths."""
     if isinstance(column, Mapping):
         return [(name, _find_kind(one)) for name, one in column.items()]
     if isinstance(column, np.ndarray):
@@ -841,52 +883,55 @@ def _find_kind(column: Any) -> Any:
 
 
 def as_evidence(evidence: Any) -> Evidence:
-    """Return evidence, or raise if it is not."""
+    """Return the argument; raise an `EvidenceError` if it is not `Evidence`."""
     if not isinstance(evidence, Evidence):
         raise EvidenceError(
-            f"rows are passed as Evidence(probabilities, ...), not as {type(evidence).__name__}"
+            f"rows must be passed as Evidence(probabilities, ...), got {type(evidence).__name__}"
         )
     return evidence
 
 
 def check_cost(matrix: Floats, name: str, n_rows: int) -> Floats:
-    """Return a cost array, (n_rows, n_actions), of the caller or of the caller's function, if it is valid."""
+    """Return a matrix of finite costs, (n_rows, n_actions); raise an `EvidenceError` for any other."""
     if matrix.ndim != 2 or len(matrix) != n_rows:
         raise EvidenceError(
-            f"costs[{name!r}] must have shape (rows, actions) with {n_rows} rows, not {matrix.shape}"
+            f"costs[{name!r}] must have shape (rows, actions) with {n_rows} rows, got {matrix.shape}"
         )
     if not np.isfinite(matrix).all():
-        raise EvidenceError(f"costs[{name!r}] must be finite")
+        raise EvidenceError(f"costs[{name!r}] must be finite, got infinite or missing values; fill them in")
     return matrix
 
 
 def check_classes(
     classes: Sequence[Any] | None, names: list[str] | None, matrix: Floats
 ) -> tuple[tuple[Value, ...], Floats]:
-    """Return the classes and the columns in their order; raise if they do not match."""
+    """Return the classes, and the columns in their order; raise an `EvidenceError` if they do not match."""
     if matrix.ndim != 2:
         hint = (
             "; for scores p of a positive class pass np.column_stack([1 - p, p])" if matrix.ndim == 1 else ""
         )
-        raise EvidenceError(f"probabilities must have shape (rows, classes), not {matrix.shape}{hint}")
+        raise EvidenceError(f"probabilities must have shape (rows, classes), got {matrix.shape}{hint}")
     if classes is None:
         classes = names if names is not None else range(matrix.shape[1])
     labels = tuple(as_scalar(label, "a class", EvidenceError) for label in classes)
     if len(labels) != matrix.shape[1]:
         raise EvidenceError(
-            f"{len(labels)} classes are named, but probabilities has {matrix.shape[1]} columns"
+            f"probabilities must have one column for each of {len(labels)} classes, got {matrix.shape[1]}"
         )
     if len(set(map(str, labels))) != len(labels) or len(set(labels)) != len(labels):
-        raise EvidenceError(f"the classes {list(labels)} are not all different, or are written alike")
-    if len(labels) < 2:
         raise EvidenceError(
-            "there is a single class, so there is nothing to decide; pass one column per class"
+            f"the classes must be all different, also when written as text, got {list(labels)}"
         )
+    if len(labels) < 2:
+        raise EvidenceError("probabilities must have two or more classes, got one; pass one column per class")
     return labels, columns_by_name(matrix, names, labels)
 
 
 def columns_by_name(matrix: Floats, names: list[str] | None, labels: tuple[Value, ...]) -> Floats:
-    """Return columns in the order of the labels: by name if they are named after these, or by position."""
+    """Return the columns of `matrix` in the order of `labels`.
+
+    Columns with the same names as the labels are sorted by name; any others keep their order.
+    """
     wanted = [str(label) for label in labels]
     if names is None or names == wanted or set(map(str, names)) != set(wanted):
         return matrix
@@ -894,8 +939,10 @@ def columns_by_name(matrix: Floats, names: list[str] | None, labels: tuple[Value
 
 
 def check_probabilities(matrix: Floats, what: str, normalize: bool) -> Floats:
-    """Return a matrix of probabilities, (n_rows, n_columns), whose rows sum to one, or raise; if `normalize`,
-    divide each row by its sum."""
+    """Return a validated matrix of probabilities, (n_rows, n_columns), whose rows sum to one.
+
+    With `normalize`, divide each row by its sum. Raise an `EvidenceError` for values that are not
+    probabilities."""
     if not matrix.size:
         raise EvidenceError(f"{what} is empty; pass at least one row")
     low, high = matrix.min(), matrix.max()
@@ -911,9 +958,12 @@ def check_probabilities(matrix: Floats, what: str, normalize: bool) -> Floats:
             "if these are logits, apply softmax first"
         )
     if normalize:
-        sums = matrix.sum(axis=1)  # row by row, the same in any batch
+        sums = matrix.sum(axis=1)  # unlike the product below, the same in any batch
         if not sums.all():
-            raise EvidenceError(f"{what}: row {int(np.argmin(sums))} is all zeros and cannot be normalized")
+            raise EvidenceError(
+                f"{what} must not be all zeros in a row to be normalized, got zeros in row "
+                f"{int(np.argmin(sums))}"
+            )
         return matrix / sums[:, None]
     sums = matrix @ np.ones(matrix.shape[1])
     off = np.abs(sums - 1)

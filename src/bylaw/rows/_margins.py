@@ -1,8 +1,8 @@
-"""Frequencies of events, from sums over rows: enough to compile rules on rows that are elsewhere.
+"""Frequencies of events from sums over rows, to compile rules on rows that are not in memory.
 
-Every event is a combination of known groups together with a label, an unknown group, or both. So its weight
-is a sum over the cells of a table, which has the sums of the probabilities of labels and unknown groups for
-each combination of known groups.
+An event is a combination of known groups together with a label, an unknown group, or both. `Margins` sums the
+probabilities of labels and unknown groups over the rows of each combination of known groups, which is a cell.
+The weight of an event is a sum over cells.
 """
 
 from __future__ import annotations
@@ -20,23 +20,27 @@ from bylaw.language import LABEL, Conditions, Source
 from bylaw.rows._evidence import RowData
 from bylaw.rows._groups import find_combination
 
-_MOST_CELLS = 100_000  # combinations of known groups
-Cell = tuple[Value, ...]  # a value of each known group
-Key = tuple[Any, Any, Any]  # unknown group, its value, label; None for what an event leaves open
+_MOST_CELLS = 100_000  # the largest number of combinations of known groups
+Cell = tuple[Value, ...]  # one value for each known group
+Key = tuple[Any, Any, Any]  # unknown group, its value, label; None for those that an event does not involve
 
 
 @dataclass(frozen=True)
 class Margins:
-    """Sums over rows by cell; those of different rows add up."""
+    """Sums of the weighted probabilities of events over rows, by combination of known groups.
 
-    names: tuple[str, ...]  # known groups
-    keys: Mapping[Key, int]  # the columns of the sums
-    cells: Mapping[Cell, Floats]  # (2, n_keys): sums of w and of w^2 times the probabilities
-    sizes: Mapping[Source, float] = field(default_factory=dict)  # E|x| of other columns, if no row is at hand
+    Margins of different rows can be added.
+    """
+
+    names: tuple[str, ...]  # the known groups
+    keys: Mapping[Key, int]  # the position of each event in the sums
+    cells: Mapping[Cell, Floats]  # (2, n_keys): sums of w and w^2 times event probabilities
+    # The mean absolute value of other columns, for rows in a database.
+    sizes: Mapping[Source, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, rows: RowData, attributes: Sequence[str]) -> Margins:
-        """Return the sums over these rows, by those of the attributes that are known."""
+        """Sum over rows, in one cell for each combination of the known groups among `attributes`."""
         known = {name: group for name, group in rows.known_groups.items() if name in attributes}
         codes, shape = np.zeros(len(rows), np.int64), tuple(len(group.values) for group in known.values())
         for group in known.values():
@@ -60,8 +64,9 @@ class Margins:
     def __add__(self, other: Margins) -> Margins:
         if self.names != other.names or self.keys != other.keys:
             raise EvidenceError(
-                "parts of the rows have different columns: "
-                f"{list(self.names)} with {len(self.keys)}, {list(other.names)} with {len(other.keys)}"
+                "all parts of the rows must have the same groups and classes, got "
+                f"groups {list(self.names)} with {len(self.keys)} events and {list(other.names)} with "
+                f"{len(other.keys)}"
             )
         cells = dict(self.cells)
         for cell, sums in other.cells.items():
@@ -71,18 +76,19 @@ class Margins:
 
     @property
     def mass(self) -> float:
-        """The sum of all weights."""
+        """The sum of the weights of all rows."""
         return float(sum(sums[0, 0] for sums in self.cells.values()))
 
     def list_values(self, name: str) -> tuple[Value, ...]:
-        """Return the values of a known group, in order."""
+        """Return the sorted values of a known group."""
         found = {cell[self.names.index(name)] for cell in self.cells}
         try:
             return tuple(sorted(found))  # type: ignore[type-var]
         except TypeError:
             shown = sorted(map(repr, found))[:5]
             raise EvidenceError(
-                f"groups[{name!r}] mixes types of values: {', '.join(shown)}; convert them to one type"
+                f"the values of groups[{name!r}] must have one type, got {', '.join(shown)}; convert them to "
+                "one type"
             ) from None
 
     def count_values(self, name: str) -> Floats:
@@ -94,27 +100,30 @@ class Margins:
         return np.divide(mass**2, squares, out=np.zeros(len(mass)), where=squares > 0)
 
     def rename(self, name: str, values: Mapping[Value, Value]) -> Margins:
-        """Return the margins with other values of a known group."""
+        """Return the margins with the values of a known group replaced according to `values`."""
         place, cells = self.names.index(name), {}
         for cell, sums in self.cells.items():
             cells[(*cell[:place], values[cell[place]], *cell[place + 1 :])] = sums
         return Margins(self.names, self.keys, cells)
 
     def frequency(self, conditions: Conditions) -> float:
-        """Return P(event)."""
+        """Return P(event), the weighted share of the rows."""
         return float(self._find(conditions)[0]) / self.mass
 
     def estimate_size(self, source: Source | None, event: Conditions) -> float:
-        """Estimate E|source P(event | x)| as if the two were independent."""
+        """Estimate E|source P(event | x)| as if the source and the event were independent.
+
+        The source is a column of costs or of an earlier model; None stands for 1.
+        """
         return self.frequency(event) * (1.0 if source is None else self.sizes[source])
 
     def count_effective(self, conditions: Conditions) -> float:
-        """Return the effective number of rows (Kish) of an event."""
+        """Return the effective number of rows (Kish) in an event."""
         mass, squares = self._find(conditions)
         return float(mass**2 / squares) if squares else 0.0
 
     def _find(self, conditions: Conditions) -> Floats:
-        """Return sums of w and w^2 over an event, (2,)."""
+        """Return the sums of w and of w^2 over the rows in an event, (2,)."""
         event = dict(conditions)
         label = event.pop(LABEL, None)
         places = [(self.names.index(name), event.pop(name)) for name in self.names if name in event]
@@ -127,16 +136,19 @@ class Margins:
 
 
 def check_cells(names: Sequence[str], n_cells: int, most: int) -> None:
-    """Raise if known groups have too many combinations of values."""
+    """Raise an `EvidenceError` if known groups have more than `most` combinations of values."""
     if n_cells > most:
         raise EvidenceError(
-            f"{' x '.join(names)} has more than {most:,} combinations of values; is one of these columns a "
-            "number, or an id? Put its values into a few groups first"
+            f"the groups {' x '.join(names)} must have at most {most:,} combinations of values, got more; if "
+            "one of these columns is a number or an id, divide its values into a few groups first"
         )
 
 
 def list_events(rows: RowData) -> Iterator[tuple[Key, Conditions]]:
-    """Yield every event of a label, an unknown group, or both, after the event that always holds."""
+    """Yield the key and the conditions of the events that `Margins` sums in each cell.
+
+    The first event always occurs. The others are each label, each value of an unknown group, and, where their
+    joint probabilities are known, both."""
     yield (None, None, None), ()
     for label in rows.classes:
         yield (None, None, label), ((LABEL, label),)

@@ -36,18 +36,23 @@ Names = frozenset[str]
 
 @dataclass(frozen=True, eq=False)
 class PartlySeen:
-    """Labels and groups that were observed on some rows, or on all. Shared by all parts of these rows."""
+    """Labels and groups that were observed on some rows or on all, which subsets of the rows share."""
 
     evidence: Evidence
-    codes: NDArray[np.int64] | None  # (n_rows,): of labels; any code where these are missing
-    groups: Mapping[str, KnownGroup]  # likewise
-    seen: Mapping[str, Mask]  # where, for attributes with missing values: (n_rows,) each
-    weights: Floats | None = None  # (n_rows,): 1 / P(seen | x)
-    views: dict[Names, RowData] = field(default_factory=dict)  # results of `view`, and of `correction`
+    codes: NDArray[np.int64] | None  # (n_rows,): positions of labels; arbitrary where missing
+    groups: Mapping[str, KnownGroup]  # with arbitrary codes where missing
+    seen: Mapping[str, Mask]  # (n_rows,) each: masks of the attributes with missing values
+    weights: Floats | None = None  # (n_rows,): 1 / P(observed | x)
+    views: dict[Names, RowData] = field(
+        default_factory=dict
+    )  # cached results of `view`; next, of `correction`
     corrections: dict[Names, Floats] = field(default_factory=dict)
 
     def view(self, names: Names) -> RowData:
-        """Return the rows with the attributes that all of them have, and `names` as if all had them."""
+        """Return the rows with observed attributes in place of their probabilities.
+
+        These are the attributes without missing values, and those in `names`, whose missing values are
+        arbitrary."""
         if names not in self.views:
             shown = {n: group for n, group in self.groups.items() if n in names or n not in self.seen}
             codes = self.codes if LABEL in names or LABEL not in self.seen else None
@@ -55,15 +60,16 @@ class PartlySeen:
         return self.views[names]
 
     def correction(self, names: Names) -> Floats:
-        """Return r / rho, (n_rows,), by which the error of a prediction is multiplied."""
+        """Return the factor r / rho of the prediction error, (n_rows,); r marks rows with all of `names`."""
         if names not in self.corrections:
             shown = np.logical_and.reduce([self.seen[name] for name in names]).astype(np.float64)
             shown = shown if self.weights is None else shown * self.weights
             share = float(np.average(shown, weights=self.evidence.weights))
             if not share > 0:
                 raise EvidenceError(
-                    f"a rule refers to {' and '.join(sorted(names))}, and no row with weight shows "
-                    f"{'both' if len(names) == 2 else 'all of them' if len(names) > 2 else 'it'}"
+                    f"a rule refers to {' and '.join(sorted(names))}, but no row with positive weight has "
+                    f"{'observed values of all of them' if len(names) > 1 else 'an observed value of it'}; "
+                    "check the weights, or add such rows"
                 )
             self.corrections[names] = shown / share
         return self.corrections[names]
@@ -71,48 +77,48 @@ class PartlySeen:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ObservedRows(RowData):
-    """Rows with observed columns, on which a rate is an observed rate. A policy does not decide on them.
+    """Rows with observed columns in place of predictions, on which rates are observed rates.
 
-    Attributes that were not observed are known by their probabilities given the observed ones. If an
-    attribute is missing on some rows, the probability of an event that refers to it is prediction-powered:
-    below zero or above one on single rows, and right on average.
+    Policies are not applied to these rows. Attributes that were not observed have probabilities given the
+    observed ones. If an attribute is missing on some rows, the probability of an event that refers to it is
+    prediction-powered: on single rows it may be below zero or above one, but its mean is unbiased.
     """
 
-    predicted: Evidence = field(kw_only=True)  # the same rows as they were predicted
-    observed: Names = field(kw_only=True)  # attributes that some rows have; "label" and costs among them
+    predicted: Evidence = field(kw_only=True)  # the same rows with predictions
+    observed: Names = field(kw_only=True)  # columns observed on some rows; "label" and costs too
     partly: PartlySeen | None = field(kw_only=True, default=None)  # None if no row has missing values
     # Positions of these rows among those of `partly`.
     places: NDArray[np.intp] | None = field(kw_only=True, default=None)
 
     def rows(self, part: Part) -> ObservedRows:
-        """Return some of the rows, with the corrections that they have among all rows."""
+        """Return a subset of the rows, with the corrections that were computed on all rows."""
         places = np.arange(len(self)) if self.places is None else self.places
         return super().rows(part).with_columns(predicted=self.predicted.rows(part), places=places[part])
 
     @property
     def seen(self) -> dict[str, Mask]:
-        """Where each attribute was observed, (n_rows,); only those with missing values."""
+        """Masks of the rows, (n_rows,), on which each attribute with missing values was observed."""
         where = self._locate()
         return {} if self.partly is None else {n: mask[where] for n, mask in self.partly.seen.items()}
 
     def _locate(self, rows: Part = slice(None)) -> Any:
-        """Return the positions of some of these rows among those of `partly`."""
+        """Return the positions of some of these rows among the rows of `partly`."""
         return rows if self.places is None else self.places[rows]
 
     @property
     def unseen(self) -> set[Any]:
-        """Attributes, and tuples of them, that no row has; "label" may be among them."""
+        """Attributes, and tuples of them, that were observed on no row; "label" may be among them."""
         return {*self.hidden_groups, LABEL} - self.observed
 
     def event_probability(self, event: Conditions, rows: Part = slice(None)) -> Floats | float:
-        """Return 1{event} on these rows, (n_rows,), or its probability if it was not observed.
+        """Return 1{event} on the given rows, (n_rows,), or its probability if it was not observed.
 
-        It is prediction-powered if only some rows have the attributes of the event.
+        It is prediction-powered if the attributes of the event are missing on some rows.
         """
         total = before = super().event_probability(event, rows)
         if self.partly is None:
             return total
-        # Correct by one attribute after the other: groups first, those that more rows have before others.
+        # Correct for one attribute after the other: groups first, in decreasing order of their observed rows.
         where, seen = self._locate(rows), self.partly.seen
         order = self.find_partly_seen(name for name, _ in event)
         order = sorted(order, key=lambda name: (name == LABEL, -seen[name].sum(), name))
@@ -123,11 +129,10 @@ class ObservedRows(RowData):
         return total
 
     def event_weights(self, event: Conditions) -> Floats:
-        """Return 1{event}, (n_rows,), or its probability if it was not observed.
+        """Return 1{event}, (n_rows,), or its probability if it was not observed; never negative.
 
-        If only some rows have the attributes of the event, these stand for all, (r / rho) 1{e}: never below
-        zero, but without the predictions.
-        """
+        If the attributes of the event are missing on some rows, it is (r / rho) 1{event}: the other rows get
+        a higher weight, and predictions are not used."""
         names = self.find_partly_seen(name for name, _ in event)
         if self.partly is None or not names:
             return super().event_probability(event) * np.ones(len(self))
@@ -136,10 +141,10 @@ class ObservedRows(RowData):
         return self.partly.correction(names)[where] * outcome
 
     def weigh_cost(self, event: Conditions, source: CostColumn, costs: Floats) -> Floats:
-        """Return one action's cost where the event holds, (n_rows,), prediction-powered like events.
+        """Return the observed cost of one action on rows in an event, (n_rows,), and 0 on other rows.
 
-        `costs` (n_rows,) are the observed ones, with any number where they are missing.
-        """
+        `costs` (n_rows,) are the observed costs, with any number where they are missing. As for events,
+        predictions fill the gaps without bias."""
         name = name_cost(source.name)
         names = self.find_partly_seen([name, *(name for name, _ in event)])
         if self.partly is None or name not in names:
@@ -152,20 +157,22 @@ class ObservedRows(RowData):
         return before + self.partly.correction(names)[where] * (after - before)
 
     def find_partly_seen(self, names: Iterable[str]) -> Names:
-        """Return those of these attributes that are missing on some rows."""
+        """Return the attributes among `names` that are missing on some rows."""
         return frozenset(names).intersection(() if self.partly is None else self.partly.seen)
 
     def seen_share(self, event: Conditions) -> float:
-        """Return the share of rows that have all attributes of an event."""
+        """Return the share of rows on which all attributes of an event were observed."""
         return float(np.mean(self._find_seen(self.find_partly_seen(name for name, _ in event))))
 
     def restrict(self, names: Iterable[str]) -> ObservedRows:
-        """Return the rows that have all of these attributes, with these as observed and no others that are
-        missing on some rows. Their weights are multiplied by the inverse propensity weights."""
+        """Return the rows on which all attributes in `names` were observed.
+
+        Other attributes that are missing on some rows are predicted. Weights are multiplied by the propensity
+        weights."""
         return self.restrict_with_places(names)[0]
 
     def restrict_with_places(self, names: Iterable[str]) -> tuple[ObservedRows, NDArray[np.intp]]:
-        """Return the result of `restrict`, and the places of these rows among the present ones."""
+        """Return the result of `restrict`, and the positions of its rows among these rows."""
         chosen = self.find_partly_seen(names)
         if self.partly is None or not chosen:
             return self, np.arange(len(self))
@@ -185,14 +192,14 @@ class ObservedRows(RowData):
 
 
 def observe(evidence: Evidence, taken: Floats | None = None) -> ObservedRows:
-    """Return the rows with observed columns in place of predicted ones.
+    """Return the rows with observed columns in place of predictions.
 
     A column whose values are all missing counts as not given.
 
     Parameters
     ----------
     evidence : Evidence
-        with observed labels, groups, and costs, if there are any.
+        may have observed labels, groups and costs.
     taken : array of shape (n_rows, n_actions), optional
         one-hot, the decisions that were taken: outcomes of other decisions may be missing.
 
@@ -210,7 +217,7 @@ def observe(evidence: Evidence, taken: Floats | None = None) -> ObservedRows:
     array([[0., 1.],
            [0., 1.]])
     >>> partly = observe(Evidence([[0.75, 0.25], [0.25, 0.75]], labels=[1, None]))
-    >>> partly.event_probability((("label", 1),))  # the second row is as predicted
+    >>> partly.event_probability((("label", 1),))  # the second row has its predicted probability
     array([1.75, 0.75])
     """
     masks, weights = evidence.find_observed(taken), evidence.propensity_weights
@@ -238,14 +245,19 @@ def observe(evidence: Evidence, taken: Floats | None = None) -> ObservedRows:
 
 
 def _guess_groups(evidence: Evidence, known: Mapping[str, KnownGroup], seen: Mapping[str, Mask]) -> Evidence:
-    """Return the evidence with probabilities of groups that it lacks and that are missing on some rows: their
-    frequencies among the others."""
+    """Return the evidence with probabilities of groups that were observed on some rows and not predicted.
+
+    The probabilities are the frequencies of their values on the other rows.
+    """
     groups, joint = dict(evidence.groups), dict(evidence.joint)
     for name in [name for name in seen if name in known and name not in evidence.groups]:
         group, weights = known[name], evidence.row_weights * seen[name]
         counts = np.bincount(group.codes, weights, minlength=len(group.values))
         if not counts.sum() > 0:
-            raise EvidenceError(f"no row with weight shows {name!r}")
+            raise EvidenceError(
+                f"no row with positive weight has an observed value of {name!r}; check the weights, or add "
+                "such rows"
+            )
         shares = np.tile(counts / counts.sum(), (len(evidence), 1))
         groups[name] = GroupProbabilities(group.values, shares)
         if evidence.classes:
@@ -256,8 +268,10 @@ def _guess_groups(evidence: Evidence, known: Mapping[str, KnownGroup], seen: Map
 def _substitute(
     evidence: Evidence, codes: NDArray[np.int64] | None, seen: Mapping[str, KnownGroup]
 ) -> RowData:
-    """Return the rows with observed label codes (n_rows,) and groups in place of their probabilities, and the
-    other probabilities given these."""
+    """Return the rows with observed labels and groups in place of their probabilities.
+
+    Other probabilities become conditional on these. `codes` (n_rows,) are the positions of the labels.
+    """
     groups, joint = {**evidence.groups, **seen}, dict(evidence.joint)
     for name, group in sorted(evidence.hidden_groups.items(), key=lambda item: isinstance(item[0], tuple)):
         if name in seen:
@@ -288,8 +302,10 @@ def _condition(
     codes: NDArray[np.int64] | None,
     seen: Mapping[str, KnownGroup],
 ) -> Floats:
-    """Return the probabilities of a group given the label and its observed attributes, (n_rows, n_values, 1);
-    or those of the group and the label, (n_rows, n_values, n_classes), if there is a model of both."""
+    """Return the probabilities of a group given the label and its observed attributes, (n_rows, n_values, 1).
+
+    With `joint` probabilities, those of the group and the label together, (n_rows, n_values, n_classes).
+    """
     cells = group.probabilities[:, :, None] if joint is None else joint
     possible = np.ones(cells.shape, dtype=bool)
     if joint is not None and codes is not None:
@@ -306,5 +322,5 @@ def _condition(
 
 
 def _divide(parts: Floats, total: Floats, otherwise: Floats) -> Floats:
-    """Return the shares of a total, or others if it is zero."""
+    """Return `parts` / `total`; `otherwise` where the total is zero."""
     return np.where(total > 0, parts / np.where(total > 0, total, 1.0), otherwise)

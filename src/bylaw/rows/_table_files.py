@@ -1,8 +1,8 @@
 """Tables in files: CSV, Parquet, Arrow and JSON, read and written in batches. Needs pyarrow.
 
-A table is one file, or all files of a folder or a pattern, which have the same columns.
+A table is one file, or all files of a folder or a pattern, which must have the same columns.
 A CSV file has no types, and guesses may be wrong: text that is read as a number loses its leading zeros, and
-a column that begins with whole numbers may have other numbers below. So readers state the types of columns.
+a column that begins with integers may have other numbers below. So callers pass the types of columns.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from bylaw.rows._evidence import REJECTED
 from bylaw.rows._json_lines import open_lines, read_first
 from bylaw.rows._text_values import check_length, has_truth, match_value, parse_values
 
-BATCH_ROWS = 131_072  # a few megabytes of scores
-_HIDDEN = (".", "_")  # first characters of the names of markers, such as _SUCCESS
+BATCH_ROWS = 131_072  # a few megabytes
+_HIDDEN = (".", "_")  # first characters of the names of marker files, such as _SUCCESS
 _DECIMAL = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]*)?([eE][-+]?[0-9]+)?")
 _SUFFIXES = {
     ".csv": "csv",
@@ -53,20 +53,20 @@ _SUFFIXES = {
     ".json": "json",
 }
 _Opened = tuple[Any, Iterator[Any]]  # a schema, and the batches
-# Of CSV files, if it does not follow from their names; see `read_with_delimiter`.
+# The delimiter of CSV files, if it does not follow from their names; see `read_with_delimiter`.
 _delimiter: ContextVar[str | None] = ContextVar("delimiter", default=None)
 
 
 def detect_format(path: Path) -> str:
-    """Return the format of a file, by the ending of its name."""
+    """Return the format of a file (csv, parquet, arrow or json) from the ending of its name."""
     suffix = find_suffix(path)
     if suffix is None:
-        raise OptionError(f"{path}: a table's name ends in one of {', '.join(_SUFFIXES)}")
+        raise OptionError(f"the name of a table must end in one of {', '.join(_SUFFIXES)}, got {path}")
     return _SUFFIXES[suffix]
 
 
 def find_suffix(path: Path) -> str | None:
-    """Return the ending that shows the format, if there is one."""
+    """Return the ending of a file name that determines its format, such as `.csv.gz`, or None."""
     return next((suffix for suffix in _SUFFIXES if path.name.lower().endswith(suffix)), None)
 
 
@@ -80,9 +80,9 @@ def _find_delimiter(path: Path) -> str:
 
 @contextlib.contextmanager
 def read_with_delimiter(delimiter: str | None) -> Iterator[None]:
-    """Read CSV files in this context with a delimiter; by default it is a comma, or a tab in .tsv."""
+    """Return a context in which CSV files are read with a delimiter; by default a comma, or a tab in .tsv."""
     if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
-        raise OptionError(f"a delimiter is one character, such as ';', not {delimiter!r}")
+        raise OptionError(f"the delimiter must be one character, such as ';', got {delimiter!r}")
     token = _delimiter.set(delimiter)
     try:
         yield
@@ -91,7 +91,7 @@ def read_with_delimiter(delimiter: str | None) -> Iterator[None]:
 
 
 def find_files(source: str) -> list[Path]:
-    """Return the table files of a path, a folder or a pattern, ordered by name; all have one format."""
+    """Return the files of a table, sorted by name; `source` is a file, a folder or a pattern with stars."""
     path = Path(source)
     if path.is_dir():
         found = _list_folder(path)
@@ -105,12 +105,12 @@ def find_files(source: str) -> list[Path]:
     else:
         found = [path]
     if not found:
-        raise EvidenceError(f"there are no files in {source}")
+        raise EvidenceError(f"no files were found in {source}; check the path")
     for other in found[1:]:
         if detect_format(other) != detect_format(found[0]):
             raise EvidenceError(
-                f"{other} is {detect_format(other)}, and {found[0]} is {detect_format(found[0])}; the files "
-                "of one table have the same format"
+                f"the files of one table must have the same format, got {detect_format(found[0])} for "
+                f"{found[0]} and {detect_format(other)} for {other}"
             )
     return found
 
@@ -125,27 +125,30 @@ def _is_hidden(path: Path, folder: Path) -> bool:
 
 
 def is_many(path: Path) -> bool:
-    """Return whether a table is a folder, or a pattern of names."""
+    """Return whether the path of a table is a folder or a pattern, which may have many files."""
     return path.is_dir() or (glob.has_magic(str(path)) and not path.exists())
 
 
 def name_table(path: Path) -> str:
-    """Return the name of a table for remarks."""
+    """Return the name of a table for messages."""
     return path.name or str(path.resolve())
 
 
 def find_root(path: Path) -> Path:
-    """Return the folder that the files of a table are in: of a pattern, the part before the first star."""
+    """Return the folder that contains the files of a table.
+
+    For a pattern, this is the part of the path before the first star.
+    """
     if path.is_dir() or not is_many(path):
         return path if path.is_dir() else path.parent
     fixed = next(i for i, part in enumerate(path.parts) if glob.has_magic(part))
     if ".." in path.parts[fixed:]:
-        raise OptionError(f"{path}: .. cannot come after a star")
+        raise OptionError(f"{path} must not have .. after a star; write the path without ..")
     return Path(*path.parts[:fixed])
 
 
 def would_read(source: Path, path: Path) -> bool:
-    """Return whether a table is read from this path, or would be if there were a file."""
+    """Return whether a table includes the file at `path`, or would include it if the file existed."""
     if not is_many(source):
         return source.resolve() == path.resolve()
     root = find_root(source)
@@ -153,7 +156,7 @@ def would_read(source: Path, path: Path) -> bool:
         return False
 
     def matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
-        """Return whether a pattern matches a file, or a folder that it is in."""
+        """Return whether a pattern matches a file, or a folder that contains it."""
         if not pattern:
             return True
         if pattern[0] == "**":
@@ -165,21 +168,21 @@ def would_read(source: Path, path: Path) -> bool:
 
 
 class FileState(NamedTuple):
-    """The size and the time of a file, by which changes are noticed."""
+    """The size of a file and the time of its last change, to detect later changes."""
 
     size: int
     modified: int  # nanoseconds
 
 
 def look_at(path: Path) -> FileState:
-    """Return the present state of a file."""
+    """Return the current size and modification time of a file."""
     with name_file(path):
         found = path.stat()
     return FileState(found.st_size, found.st_mtime_ns)
 
 
 def check_unchanged(path: Path, state: FileState) -> None:
-    """Raise if a file was changed or removed."""
+    """Raise an `EvidenceError` if a file was changed or removed since its `state` was recorded."""
     if not path.exists():
         raise EvidenceError(f"{path} was removed while its rows were read; start again")
     if look_at(path) != state:
@@ -188,20 +191,22 @@ def check_unchanged(path: Path, state: FileState) -> None:
 
 @dataclass(frozen=True)
 class TableFile:
-    """A table of any size, which is read in batches; the path may be a folder or a pattern of many files."""
+    """A table of any size that is read in batches; its path may be a folder or a pattern of many files."""
 
     path: Path
-    text: Sequence[str] = ()  # columns of text, even if it looks like numbers
-    numbers: Sequence[str] = ()
+    text: Sequence[str] = ()  # columns to read as text, even if it looks like numbers
+    numbers: Sequence[str] = ()  # columns to read as numbers
     # Columns of labels or groups, with their values if these are known.
     values: Mapping[str, Sequence[Value]] = field(default_factory=dict)
-    types: Mapping[str, Any] = field(default_factory=dict)  # of columns, if this is one of several files
-    delimiter: str | None = field(default_factory=_delimiter.get)  # of a CSV file; None: that of its name
-    row_groups: tuple[int, ...] | None = None  # of a Parquet file; None for all of them
+    types: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # Arrow types of columns, if this is one of several files
+    delimiter: str | None = field(default_factory=_delimiter.get)  # of a CSV file; None to use its name
+    row_groups: tuple[int, ...] | None = None  # to read from a Parquet file; None for all of them
 
     @cached_property
     def files(self) -> list[Path]:
-        """The one file, or those of a folder or a pattern."""
+        """The files of the table; a single one unless its path is a folder or a pattern."""
         return find_files(str(self.path))
 
     @cached_property
@@ -213,7 +218,7 @@ class TableFile:
             raise EvidenceError(f"{first} has two columns named {twice[0]!r}; rename one of them")
         if len(names) == 1 and ";" in names[0]:
             raise EvidenceError(
-                f"{first} seems to be separated by semicolons, and bylaw reads commas",
+                f"{first} must be separated by commas, got what seem to be semicolons",
                 Remedy("state_delimiter"),
             )
         for path, other in others:
@@ -223,14 +228,14 @@ class TableFile:
             ):
                 if missing:
                     raise EvidenceError(
-                        f"{lacks} has no column {missing[0]!r}, which {has} has; the files of one table have "
-                        "the same columns"
+                        f"the files of one table must have the same columns, but {lacks} has no column "
+                        f"{missing[0]!r}, which {has} has"
                     )
         return names
 
     @cached_property
     def _schemas(self) -> dict[Path, Any]:
-        """Arrow schemas by file."""
+        """The Arrow schema of each file."""
         found = {}
         for path in self.files:
             with replace(self, path=path)._open() as (schema, _):
@@ -239,7 +244,7 @@ class TableFile:
 
     @property
     def rows(self) -> int | None:
-        """The number of rows, if the files state it."""
+        """The number of rows for Parquet files; None for other files, which do not record it."""
         if detect_format(self.files[0]) != "parquet":
             return None
         total = 0
@@ -249,7 +254,7 @@ class TableFile:
         return total
 
     def estimate_rows(self) -> int:
-        """Return the number of rows; estimate it by the size of the files if they do not state it."""
+        """Return the number of rows; if the files do not record it, estimate it from their size."""
         if (rows := self.rows) is not None:
             return rows
         # A value takes about eight bytes, and compression saves about three quarters.
@@ -257,7 +262,7 @@ class TableFile:
         return sum(sizes) // (8 * max(len(self.names), 1))
 
     def split(self, columns: Sequence[str] | None = None) -> list[TableFile]:
-        """Return its files as single tables in which these columns have the same types."""
+        """Return the files as single tables in which the given columns have the same types."""
         names = self.names
         columns = names if columns is None else columns
         if missing := [name for name in columns if name not in names]:
@@ -268,7 +273,7 @@ class TableFile:
         return [replace(self, path=path, types=types) for path in self.files]
 
     def _find_type(self, name: str) -> Any:
-        """Return the type that the values of a column in all files can be read as."""
+        """Return an Arrow type to which the column can be converted in all files."""
         first = self.files[0]
         found = self._schemas[first].field(name).type
         for path, schema in self._schemas.items():
@@ -283,20 +288,20 @@ class TableFile:
                 found = pyarrow.unify_schemas(pair, promote_options="permissive").field(0).type
             except pyarrow.ArrowException:
                 raise EvidenceError(
-                    f"{path}: the column {name!r} is {other}, and in {first} it is {found}; the files of one "
-                    "table have the same columns"
+                    f"the files of one table must have columns of the same types, but {name!r} is {other} in "
+                    f"{path} and {found} in {first}; convert it to one type"
                 ) from None
         return found
 
     def batches(self, columns: Sequence[str] | None = None) -> Generator[Any, None, None]:
-        """Yield record batches of some columns, of at most some hundred thousand rows."""
+        """Yield record batches of the given columns, with at most some hundred thousand rows each."""
         for file in self.split(columns):
             with file._open(columns) as (_, batches):
                 for batch in file._guard(batches):
                     yield file.parse_values(batch)
 
     def read(self, columns: Sequence[str] | None = None, most_bytes: float = math.inf) -> Any:
-        """Return all rows of some columns as one Arrow table; raise a `MemoryError` beyond `most_bytes`."""
+        """Return all rows of some columns as an Arrow table, or raise a `MemoryError` if it is too large."""
         tables, n_bytes = [], 0
         for file in self.split(columns):
             with file._open(columns) as (schema, batches):
@@ -305,14 +310,16 @@ class TableFile:
                     parts.append(batch)
                     n_bytes += batch.nbytes
                     if n_bytes > most_bytes:
-                        raise MemoryError(f"{self.path} has columns of more than {most_bytes:,.0f} bytes")
+                        raise MemoryError(
+                            f"the columns of {self.path} take more than {most_bytes:,.0f} bytes"
+                        )
                 tables.append(pyarrow.Table.from_batches(parts, schema=schema))
         return self.parse_values(pyarrow.concat_tables(tables))
 
     def parse_values(self, rows: Any) -> Any:
-        """Return rows with values in place of their texts in a CSV file.
+        """Return rows of a CSV file with the texts of labels and groups converted to values.
 
-        In other files, this concerns truth values alone, which may be text or have classes that are text.
+        In other files, only booleans are converted, which may be stored as text.
         """
         typed = detect_format(self.files[0]) != "csv"
         for name in set(self.values) & set(rows.schema.names):
@@ -326,14 +333,14 @@ class TableFile:
                 column = parse_column(column, known)
             except EvidenceError as problem:
                 for file in self.split([name]) if len(self.files) > 1 else ():
-                    file.read([name])  # raises an error that names the one file
+                    file.read([name])  # raises an error that names the file
                 problem.add_place(f"{self.path}: {name}")
                 raise
             rows = rows.set_column(rows.schema.get_field_index(name), name, column)
         return rows
 
     def _guard(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Yield batches; raise an error that names the file if one is damaged or has too long labels."""
+        """Yield batches; raise an error that names the file if it is damaged or a label is too long."""
         with name_file(self.path):
             for batch in batches:
                 for name in {*self.values}.intersection(batch.schema.names):
@@ -347,7 +354,7 @@ class TableFile:
 
     @contextlib.contextmanager
     def _open(self, columns: Sequence[str] | None = None) -> Iterator[tuple[Any, Iterator[Any]]]:
-        """Open a single file, and give its schema and its batches."""
+        """Return a context with the schema and the batches of a single file."""
         if columns is None and self.types:
             columns = list(self.types)
         with contextlib.ExitStack() as stack:
@@ -367,9 +374,9 @@ def open_columns(
     groups: Mapping[str, Sequence[Value]] | None = None,
     text: Sequence[str] = (),
 ) -> TableFile:
-    """Return a table that is read by the roles of its columns, and by values of `groups` if they are known.
+    """Return a table whose columns are read according to their roles.
 
-    Columns in `text` stay as they are.
+    `groups` has known values of attributes, and columns in `text` are read as text.
     """
     numbers, values = columns.numbers, columns.list_values(groups)
     ids = () if columns.id is None else (columns.id,)
@@ -379,7 +386,7 @@ def open_columns(
 
 
 def _open_parquet(table: TableFile, columns: Sequence[str] | None, stack: contextlib.ExitStack) -> _Opened:
-    # Without pre_buffer=False, pyarrow holds the whole file in the end.
+    # Without pre_buffer=False, pyarrow holds the whole file in memory in the end.
     file = stack.enter_context(pyarrow.parquet.ParquetFile(table.path, pre_buffer=False))
     schema = file.schema_arrow
     if columns is not None:
@@ -408,7 +415,7 @@ def _open_csv(table: TableFile, columns: Sequence[str] | None, stack: contextlib
     for column in reader.schema:
         if pyarrow.types.is_binary(column.type):
             raise EvidenceError(
-                f"{table.path}: the column {column.name!r} is not text in UTF-8; save the file as UTF-8"
+                f"{table.path}: the column {column.name!r} must be text in UTF-8; save the file as UTF-8"
             )
     return reader.schema, iter(reader)
 
@@ -431,7 +438,7 @@ def _open_arrow(table: TableFile, columns: Sequence[str] | None, stack: contextl
 def _open_json(table: TableFile, columns: Sequence[str] | None, stack: contextlib.ExitStack) -> _Opened:
     lines = stack.enter_context(open_lines(table.path))
     first = read_first(lines)
-    # Otherwise text that looks like a date becomes one, and what begins with whole numbers stays with them.
+    # Otherwise text that looks like a date becomes one, and columns that begin with integers become integers.
     texts = [name for name in (*table.text, *table.values) if isinstance(first.get(name), str)]
     numbers = [name for name in table.numbers if isinstance(first.get(name), int | float)]
     kinds = {**dict.fromkeys(texts, pyarrow.string()), **dict.fromkeys(numbers, pyarrow.float64())}
@@ -458,8 +465,11 @@ _OPENERS: dict[str, Callable[[TableFile, Sequence[str] | None, contextlib.ExitSt
 
 
 def parse_column(column: Any, known: Sequence[Value] = ()) -> Any:
-    """Return a column of text as values: known ones, or else whole numbers, truth values or numbers if all
-    cells are such. Labels that may be "reject" stay text."""
+    """Return a column of text converted to the values in `known`.
+
+    Without them, convert it to integers, booleans or numbers if all cells are such. A column of labels with
+    "reject" remains text.
+    """
     if known and all(isinstance(value, str) for value in known) and not has_truth(known):
         return column
     whole = column.combine_chunks() if isinstance(column, pyarrow.ChunkedArray) else column
@@ -468,7 +478,7 @@ def parse_column(column: Any, known: Sequence[Value] = ()) -> Any:
     if known and REJECTED not in texts:
         matched = {text: match_value(text, known) for text in texts}
         if strange := [text for text, value in matched.items() if value is None]:
-            raise EvidenceError(f"{strange[0]!r} is none of {shorten(known)}")
+            raise EvidenceError(f"unknown value {strange[0]!r}; it must be one of {shorten(known)}")
         values: list[Any] = list(matched.values())
     else:
         values = list(parse_values(texts))
@@ -476,13 +486,13 @@ def parse_column(column: Any, known: Sequence[Value] = ()) -> Any:
         values = [float(text) for text in texts]
     try:
         return (pyarrow.array(values) if values else encoded.dictionary).take(encoded.indices)
-    except OverflowError:  # of numbers with more than 64 bits
+    except OverflowError:  # integers with more than 64 bits
         return column
 
 
 @contextlib.contextmanager
 def name_file(path: Path) -> Iterator[None]:
-    """Raise errors of pyarrow and of the system as an error that names the file."""
+    """Return a context that raises errors of pyarrow and the system as an error that names the file."""
     try:
         yield
     except FileNotFoundError:
@@ -494,7 +504,10 @@ def name_file(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def open_writer(path: Path, schema: Any) -> Iterator[Callable[[Any], None]]:
-    """Give a function that appends a record batch; the file appears when all are written, and not before."""
+    """Return a context with a function that appends a record batch to a new file.
+
+    The file appears only after all batches are written.
+    """
     format_name = detect_format(path)
     with write_atomically(path) as partial, contextlib.ExitStack() as stack:
         if format_name == "json":
@@ -527,7 +540,7 @@ def open_writer(path: Path, schema: Any) -> Iterator[Callable[[Any], None]]:
 
 
 def write_table(path: Path, table: Any) -> None:
-    """Write an Arrow table that is in memory."""
+    """Write an Arrow table in memory to a file."""
     with open_writer(path, table.schema) as write:
         for batch in table.to_batches():
             write(batch)

@@ -1,4 +1,4 @@
-"""Labels and groups as text: in names of columns and in cells of a table that has no types."""
+"""Labels and groups as text, in names of columns and in the cells of tables without types."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
 
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
 _TRUTH = {"true": True, "false": False}
-MOST_CHARACTERS = 10_000  # of a label or a value of a group: they are copied, sorted and shown in messages
+MOST_CHARACTERS = 10_000  # in a label or group: they are copied, sorted and shown in messages
 
 
 def check_length(longest: int, what: str) -> None:
-    """Raise if the longest text of a column of labels or groups is too long for one."""
+    """Raise an `EvidenceError` if the longest text in a column of labels or groups is too long."""
     if longest > MOST_CHARACTERS:
         raise EvidenceError(
-            f"{what} must hold texts of at most {MOST_CHARACTERS:,} characters, got one of {longest:,}; is "
-            "it a column of labels or groups? Shorten its texts, or name another column"
+            f"{what} must hold texts of at most {MOST_CHARACTERS:,} characters, got one of {longest:,}; "
+            "shorten the texts, or name another column of labels or groups"
         )
 
 
 def parse_values(texts: Sequence[str]) -> list[Value]:
-    """Return whole numbers or truth values if all texts are such, and otherwise the texts: "01" stays text.
+    """Return texts as integers or booleans if all of them are such; "01" is text.
 
     >>> parse_values(["1", "2"]), parse_values(["1", "02"])
     ([1, 2], ['1', '02'])
@@ -39,19 +39,19 @@ def parse_values(texts: Sequence[str]) -> list[Value]:
 
 
 def format_value(value: Value) -> str:
-    """Return the text of a value, as in the name of a column: True is true."""
+    """Return the text of a value as in names of columns: `true` for True."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def has_truth(values: Sequence[Value]) -> bool:
-    """Return whether True or False, or its text, is among the values."""
+    """Return whether a boolean or its text is among the values."""
     return any(isinstance(value, bool) or str(value).lower() in _TRUTH for value in values)
 
 
 def match_value(text: str, values: Sequence[Value]) -> Value | None:
-    """Return the value that a cell of text stands for, or None: true is True or 'True', and 2 is 2.0.
+    """Return the value in `values` that a text stands for, or None.
 
-    If the values are 0 and 1, truth values stand for these.
+    "true" matches True or 'True', and "2" matches 2.0. If the values are 0 and 1, booleans match these.
     """
     for value in values:
         if text == str(value):

@@ -1,4 +1,4 @@
-"""Solvers of the dual: each turns a `Dual` into a `Solution`."""
+"""Solvers that minimize a `Dual` and return a `Solution`."""
 
 import lazy_loader
 

@@ -1,8 +1,8 @@
-"""The default solver: damped Newton steps on growing samples with growing beta.
+"""The default solver: damped Newton steps on growing samples with growing beta (inverse temperature).
 
 Each step minimizes the local quadratic over lambda >= 0, with the damping of Levenberg and Marquardt, and is
-shortened if it went too far. Early stages use few blocks of rows and a soft policy, so that only the last few
-steps read all rows.
+shortened if the quadratic was a bad approximation. Early stages use few blocks of rows and a more random
+policy, so that only the last few steps read all rows.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from bylaw.program import (
 )
 from bylaw.solvers._separable import LARGEST, solve_separable
 
-BETA_GROWTH = 6.0  # from one stage to the next
-MANY_RULES = 500  # from which on quasi-Newton steps come before Newton steps
-OUTLINED = 1e-3  # precision of the last quasi-Newton step
-ROUNDING = 1e-13  # relative precision of the dual's value, a sum over many rows
+BETA_GROWTH = 6.0  # factor by which beta grows from one stage to the next
+MANY_RULES = 500  # least number of rules for which quasi-Newton steps come before Newton steps
+OUTLINED = 1e-3  # tolerance of the quasi-Newton steps on all rows, before Newton steps
+ROUNDING = 1e-13  # relative rounding error of the dual's value, a sum over many rows
 _factor, _solve_factored = get_lapack_funcs(("potrf", "potrs"), dtype=np.float64)
 
 
 class Solver(Protocol):
     """A callable that minimizes the dual over non-negative multipliers.
 
-    It stops at ||G_alpha(lambda)|| <= tol, where alpha is the unit of the loss, so that cents and dollars are
-    solved alike.
+    It stops at ||G_alpha(lambda)|| <= tol, the norm of the gradient mapping with the unit of the loss as
+    alpha, so that the tolerance does not depend on the currency of costs.
     """
 
     def auto_beta(self, dual: Dual) -> float:
@@ -65,17 +65,20 @@ class Solver(Protocol):
 
 
 def resolve_beta(beta: float | str, rows: int, auto: Callable[[], float]) -> float:
-    """Return beta as a number; "auto" is computed by a function, and "paper" from the number of rows.
+    """Return the inverse temperature as a number.
 
-    In the paper's experiments, it is 0.5 sqrt(T) log sqrt(T).
+    If it is "auto", return `auto()`; if it is "paper", return 0.5 sqrt(T) log sqrt(T) for T rows, as in the
+    paper's experiments.
     """
     if beta == "auto":
         return auto()
     if isinstance(beta, str):
         if beta != "paper":
-            raise OptionError(f"beta must be a positive number, 'auto' or 'paper', not {beta!r}")
+            raise OptionError(f"beta must be a positive number, 'auto' or 'paper', got {beta!r}")
         if rows < 2:
-            raise OptionError(f"beta='paper' needs at least 2 rows, not {rows}")
+            raise OptionError(
+                f"the number of rows must be at least 2 for beta='paper', got {rows}; pass beta as a number"
+            )
         return 0.5 * math.sqrt(rows) * math.log(math.sqrt(rows))
     return check_positive(beta, "beta")
 
@@ -118,11 +121,13 @@ class FullBatch:
             if separable is not None:
                 return separable
         trace: list[Step] = []
+        # Try Newton steps from the given start.
         if start is not None:
             warm = self.refine(dual, start, tol=tol, callback=callback)
             if warm.status in (Status.CONVERGED, Status.INFEASIBLE):
                 return warm
             trace += warm.trace
+        # Solve stages with growing samples and growing beta, then all rows at the final beta.
         multipliers = np.zeros(dual.n_rules) if dual.simplex is None else dual.simplex.start(dual.n_rules)
         if dual.n_rules:
             with closing(_list_stages(dual, rng)) as stages:
@@ -154,9 +159,10 @@ class FullBatch:
     def _outline(
         self, dual: Dual, multipliers: Floats, tol: float, trace: list[Step], callback: Callback | None
     ) -> Floats:
-        """Approach the optimum of many rules by quasi-Newton steps, each of which costs one pass.
+        """Approach the optimum of many rules by quasi-Newton steps of one pass each.
 
-        As long as any of many rules may bind, the quadratic of a Newton step costs more than many passes.
+        While any of many rules may bind, minimizing the quadratic of a Newton step takes longer than many
+        passes.
         """
         unit, last = dual.loss_unit, list[Step]()
 
@@ -197,6 +203,7 @@ class FullBatch:
             # By weak duality, -F is a lower bound on the cost of every policy that satisfies the rules.
             if -state.value > dual.highest_cost and _proves_conflict(dual, state.multipliers):
                 return state, Status.INFEASIBLE
+            # Multipliers that grow without bound are another sign of a conflict.
             if state.multipliers.max() > LARGEST * max(dual.loss_unit, 1 / dual.beta):
                 conflict = dual.conflict(state.multipliers) > 0
                 return state, Status.INFEASIBLE if conflict else Status.STALLED
@@ -206,8 +213,8 @@ class FullBatch:
                     "divide the costs, or the coefficients of the objective and the rules, by a large number"
                 )
             if math.isnan(damping):
-                # Begin with a small share of the mean curvature. If every row is decided, the curvature is
-                # zero but for rounding errors; then the damping makes a step as long as the gradient.
+                # Begin with a small share of the mean curvature. If every decision is certain, the curvature
+                # is zero up to rounding errors; then the damping makes a step as long as the gradient.
                 mean = state.hessian.trace / max(dual.n_rules, 1)
                 damping = 1e-3 * mean if mean > 1e-9 / dual.loss_unit else 1 / dual.loss_unit
             # Minimize the damped quadratic over lambda >= 0.
@@ -215,7 +222,7 @@ class FullBatch:
             trace.append(Step(len(trace), dual.mass, dual.beta, trial.value, trial.norm))
             if callback is not None:
                 callback(trace[-1])
-            # If the quadratic predicted too much, increase the damping and shorten the step.
+            # If the quadratic predicted too large a decrease, increase the damping and shorten the step.
             ratio = state.compare_decrease(trial)
             if ratio < 0.25:
                 damping *= 8
@@ -223,6 +230,7 @@ class FullBatch:
                 ratio = state.compare_decrease(trial)
             elif ratio > 0.6:
                 damping = max(damping / 10, 1e-12 / dual.loss_unit, 1e-13 * state.hessian.trace)
+            # Accept the step if it decreased the dual, and stop if it cannot because of rounding errors.
             if ratio > 1e-3:
                 state = trial
             elif state.is_rounding(trial) and damping > 1e12 / dual.loss_unit:
@@ -233,8 +241,8 @@ class FullBatch:
 def _is_outlined(dual: Dual) -> bool:
     """Return whether quasi-Newton steps come before Newton steps.
 
-    They do where there are many rules, unless groups are known and most rows decided, so that few rows
-    contribute to the curvature.
+    This is so if there are many rules, unless the rows are sorted by cell and most decisions are certain, so
+    that few rows contribute to the curvature.
     """
     sharp = dual.layout is not None and dual.beta * dual.loss_unit > 100
     return dual.n_rules >= MANY_RULES and dual.simplex is None and not sharp
@@ -253,7 +261,7 @@ class _State:
 
     @classmethod
     def at(cls, dual: Dual, multipliers: Floats, predicted_decrease: float = 0.0) -> _State:
-        """Evaluate the dual in one pass."""
+        """Evaluate the dual and its derivatives in one pass."""
         total = dual.tally(multipliers, curvature=True)
         value, gradient = dual.first_order(total, multipliers)
         norm = float(np.linalg.norm(gradient_mapping(multipliers, gradient, dual.loss_unit, dual.simplex)))
@@ -271,17 +279,19 @@ class _State:
         return _State.at(dual, point, predicted_decrease)
 
     def shorten(self, dual: Dual, trial: _State) -> _State:
-        """Return a point on the way to a trial that went too far, by at most six secants of the slope."""
+        """Return the best point found between this one and the trial, by at most six secant steps."""
         way = trial.multipliers - self.multipliers
         slope, bend = float(self.gradient @ way), float(way @ (self.hessian @ way))
         low, high, best = (0.0, slope), (1.0, float(trial.gradient @ way)), trial
         for _ in range(6):
-            if not low[1] < 0 < high[1]:  # no decrease on the way, but for rounding errors
+            if not low[1] < 0 < high[1]:  # no minimum on the way, except for rounding errors
                 break
+            # Evaluate the dual near the zero of the secant of the slope.
             share = (low[0] * high[1] - high[0] * low[1]) / (high[1] - low[1])
             share = min(max(share, 0.9 * low[0] + 0.1 * high[0]), (low[0] + high[0]) / 2)
             predicted = -share * (slope + share * bend / 2)
             there = _State.at(dual, self.multipliers + share * way, predicted)
+            # Keep the part of the bracket in which the slope changes its sign, and the best point.
             end = share, float(there.gradient @ way)
             low, high = (end, high) if end[1] < 0 else (low, end)
             best = min(best, there, key=lambda state: state.value)
@@ -297,10 +307,10 @@ class _State:
         return trial.predicted_decrease <= ROUNDING * (1 + abs(self.value))
 
     def compare_decrease(self, trial: _State) -> float:
-        """Return the actual decrease over the predicted one.
+        """Return the ratio of the actual to the predicted decrease.
 
-        Near the optimum, where differences of values are rounding errors, the gradient mapping decides. The
-        result is -inf if the value of the trial overflows.
+        Near the optimum, where differences of values are rounding errors, the result is 1 if the gradient
+        mapping became smaller, else 0. It is -inf if the value of the trial overflows.
         """
         if not math.isfinite(trial.value):
             return -math.inf
@@ -310,10 +320,10 @@ class _State:
 
 
 def take_newton_step(dual: Dual, multipliers: Floats, total: Tally) -> Floats:
-    """Return the multipliers after one step from multipliers near the optimum, with their tally."""
+    """Return the multipliers after one Newton step from multipliers near the optimum and their tally."""
     _, gradient = dual.first_order(total, multipliers)
     hessian = dual.second_order(total)
-    # Without any curvature, because every row is decided, a step is as long as the gradient.
+    # Without any curvature, because every decision is certain, a step is as long as the gradient.
     damping = 1e-8 * hessian.trace / dual.n_rules or 1 / dual.loss_unit
     model = replace(hessian, ridge=hessian.ridge + damping)
     guess = (multipliers > 0) | (gradient < 0)
@@ -321,10 +331,10 @@ def take_newton_step(dual: Dual, multipliers: Floats, total: Tally) -> Floats:
 
 
 def _proves_conflict(dual: Dual, multipliers: Floats) -> bool:
-    """Return whether a value above every cost proves the rules to conflict.
+    """Return whether a dual value above the highest cost proves that no policy satisfies all rules.
 
-    If groups have weights, costs are those of the objective with equal weights, so that the rules alone must
-    prove the conflict.
+    If some multipliers are weights of groups, the highest cost is that for equal weights. Then the
+    multipliers of the rules alone must prove the conflict.
     """
     if dual.simplex is None:
         return True
@@ -335,12 +345,13 @@ def _proves_conflict(dual: Dual, multipliers: Floats) -> bool:
 def minimize_quadratic(
     model: Hessian, target: Floats, guess: NDArray[np.bool_], simplex: Simplex | None = None
 ) -> Floats:
-    """Return the x >= 0 that minimizes x' model x / 2 - target' x, by an active set method.
+    """Return the x >= 0 that minimizes x' model x / 2 - target' x, by an active-set method.
 
-    Few rules bind. `guess` is the first set of rules with x > 0; it must contain those on a simplex. Others
-    are added while their slope is negative.
+    `guess` is the initial set of entries with x > 0, usually few; it must contain those on a simplex. Other
+    entries are added while the slope in their direction is negative.
     """
     point = np.zeros(len(target))
+    # Minimize over the active set, and add entries with a negative slope, until there are no such entries.
     while guess.any():
         point[guess] = _minimize_free(model.restrict(guess), target[guess], simplex)
         falling = ~guess & (model @ point < target)
@@ -351,7 +362,7 @@ def minimize_quadratic(
 
 
 def _minimize_free(matrix: Floats, target: Floats, simplex: Simplex | None) -> Floats:
-    """Return the x >= 0 that minimizes x' matrix x / 2 - target' x, nearly on the simplex if there is one."""
+    """Return the x >= 0 that minimizes x' matrix x / 2 - target' x, nearly on the simplex if one is given."""
     root, indefinite = _factor(matrix, clean=1)
     if indefinite:
         root = _factor_lifted(matrix)
@@ -364,13 +375,14 @@ def _minimize_free(matrix: Floats, target: Floats, simplex: Simplex | None) -> F
 
 
 def _factor_lifted(matrix: Floats) -> Floats:
-    """Return R with R'R = matrix + e 1, with an e about as large as rounding errors that makes it definite.
+    """Return R with R'R = matrix + e I, with a small e that makes the sum positive definite.
 
-    The loop ends, because any finite matrix is definite with an e above the sum of its entries.
+    The first e is near the size of rounding errors. The loop ends, because any finite matrix is positive
+    definite with an e above the sum of its entries.
     """
     if not np.isfinite(matrix).all():
         raise ValueError("the curvature must be finite, got NaN or infinity")
-    # The root of the smallest lift is far from underflow.
+    # Multiply e by ten until the factorization succeeds; the root of the smallest e is far from underflow.
     lift, indefinite, root = max(1e-14 * float(np.abs(matrix).max()), 1e-290), 1, matrix
     while indefinite:
         matrix, lift = matrix + lift * np.eye(len(matrix)), 10 * lift
@@ -379,11 +391,11 @@ def _factor_lifted(matrix: Floats) -> Floats:
 
 
 def _list_stages(dual: Dual, rng: np.random.Generator | None) -> Generator[tuple[Dual, float], None, None]:
-    """Yield softer duals on fewer rows, each with the precision that its sample allows."""
+    """Yield duals with smaller beta on fewer rows, each with the precision that its sample allows."""
     n_rows, rarest = dual.n_rows, min(dual.form.frequencies.values(), default=1.0)
-    # The first sample has 100 rows of the rarest condition: with fewer, its rules may conflict.
+    # The first sample has 100 rows of the rarest condition: with fewer rows, its rules may conflict.
     beta, rows = 3.0 / dual.loss_unit, max(2000, math.ceil(100 / rarest))
-    if dual.simplex is not None:  # with a softer policy, all groups are as bad as the worst
+    if dual.simplex is not None:  # with a more random policy, all groups are as bad as the worst
         beta = max(beta, dual.beta / BETA_GROWTH**2)
     with _open_samples(dual, rng) as take:
         while beta < dual.beta or rows < n_rows:
@@ -396,7 +408,7 @@ def _list_stages(dual: Dual, rng: np.random.Generator | None) -> Generator[tuple
 
 @contextmanager
 def _open_samples(dual: Dual, rng: np.random.Generator | None) -> Iterator[Callable[[int, float], Dual]]:
-    """Lend a function that returns a dual on a sample of so many rows, with a beta."""
+    """Lend a function that returns a dual on a sample of about so many rows, with a given beta."""
     if isinstance(dual.source, UnseenRows):
         with dual.source.sampling() as take:
             yield lambda rows, beta: dual.with_rows((), take(rows)).with_beta(beta)
@@ -417,14 +429,14 @@ def _open_samples(dual: Dual, rng: np.random.Generator | None) -> Iterator[Calla
 
 @dataclass(frozen=True)
 class WarmFullBatch(FullBatch):
-    """The full batch solver with a memory: it starts from the last prices of the same rules.
+    """A full batch solver that starts from the last shadow prices of the same rules.
 
     Parameters
     ----------
     max_steps : int
         the largest number of steps in each stage.
     prices : dict
-        the last price of each single rule, by its text with `level` in place of the number.
+        the last price of each single rule; keys are texts of rules with `level` in place of the number.
 
     Examples
     --------
@@ -447,7 +459,7 @@ class WarmFullBatch(FullBatch):
         rng: np.random.Generator | None = None,
         callback: Callback | None = None,
     ) -> Solution:
-        names = list[str]()  # without levels
+        names = list[str]()  # texts of the rules without their numbers
         for expanded in dual.form.rules if dual.simplex is None else ():
             try:
                 names.append(expanded.rule.template)

@@ -1,4 +1,4 @@
-"""The exact linear program, by HiGHS: the reference every other solver is judged against."""
+"""The exact linear program over policies, solved by HiGHS: the reference for the other solvers."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from bylaw.solvers._full_batch import FullBatch
 
 
 def exact_policy(dual: Dual) -> ExactOptimum | None:
-    """Minimize the cost over all policies on these rows; return None if no policy satisfies the rules.
+    """Minimize the cost over all policies on these rows, or return None if the rules conflict.
 
-    Raises ArithmeticError where HiGHS gives up.
+    Raise an `ArithmeticError` if HiGHS does not find the optimum.
     """
     form = dual.form
     features = np.concatenate([block.features for block in dual.blocks], axis=1)
     mass = np.concatenate([block.row_weights for block in dual.blocks]) / dual.mass
     n_actions, n_rows = form.base.shape[1], len(mass)
     weighted = features * mass
-    # E[c_j] as coefficients of pi(a | x_i), unknowns ordered action by action.
+    # Write E[c_j] as coefficients of the unknowns pi(a | x_i), which are ordered by action.
     rules = np.hstack([form.couplings[:, a::n_actions] @ weighted for a in range(n_actions)])
     one_each = sparse.hstack([sparse.eye_array(n_rows)] * n_actions)
     exclusive = form.action_space.exclusive
@@ -39,7 +39,7 @@ def exact_policy(dual: Dual) -> ExactOptimum | None:
     if answer.status == 2:
         return None
     if answer.status != 0:
-        raise ArithmeticError(f"HiGHS gave up on the linear program: {answer.message}")
+        raise ArithmeticError(f"HiGHS did not find the optimum of the linear program: {answer.message}")
     multipliers = np.maximum(-answer.ineqlin.marginals, 0.0) if dual.n_rules else np.zeros(0)
     cost = answer.fun * dual.loss_unit + form.base_constant
     return ExactOptimum(cost, multipliers * dual.loss_unit, answer.x.reshape(n_actions, n_rows))
@@ -47,12 +47,13 @@ def exact_policy(dual: Dual) -> ExactOptimum | None:
 
 @dataclass(frozen=True)
 class LinearProgram:
-    """The exact linear program, whose multipliers are then polished at the dual's beta.
+    """A solver of the exact linear program, followed by Newton steps on the dual.
 
-    The linear program ties some rows between two actions and does not tell how to break the ties
-    on new rows; the entropy does. So its multipliers are the start of Newton steps, until the soft policy
-    itself satisfies the rules. The exact cost and multipliers are in `solution.exact`. A `start` serves where
-    the linear program has no optimum, or HiGHS gives up.
+    At the optimum of the linear program, two actions are equally good on some rows, and the program does not
+    determine the decisions on similar new rows. Therefore its multipliers are only the start of Newton steps
+    at the dual's beta, until the randomized policy itself satisfies the rules. The exact cost and multipliers
+    are in `solution.exact`. `start` is used only if the linear program has no optimum or HiGHS does not find
+    it.
     """
 
     def auto_beta(self, dual: Dual) -> float:
@@ -71,7 +72,7 @@ class LinearProgram:
             exact = exact_policy(dual)
         except ArithmeticError:
             exact = None
-        if exact is None:  # the full batch solver finds the proof of the conflict
+        if exact is None:  # the full-batch solver proves that the rules conflict
             return FullBatch()(dual, tol=tol, start=start, rng=rng, callback=callback)
         polished = FullBatch()(dual, tol=tol, start=exact.multipliers, rng=rng, callback=callback)
         return replace(polished, exact=exact._replace(probabilities=None))

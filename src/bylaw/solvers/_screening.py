@@ -1,9 +1,10 @@
-"""Rows whose decision does not depend on small moves of the multipliers, set aside.
+"""Screening: rows whose decision does not depend on small changes of the multipliers are read only once.
 
-Scores are W' phi. At W + D an advantage of action a over b is off by
-(D_a - D_b)' phi <= |R' (D_a - D_b)| |R^-1 phi| for any invertible R, tight for RR' = E[phi phi']. So a row is
-far if the margin of its decision is above _FAR / beta + allowance |R^-1 phi|, and wherever the largest
-|R' (D_a - D_b)| is within the allowance, far rows are decided alike without being looked at.
+Scores are W' phi. If the weights W change by D, the difference of the scores of actions a and b changes by
+(D_a - D_b)' phi <= |R' (D_a - D_b)| |R^-1 phi| for any invertible R; the bound is tight for RR' =
+E[phi phi']. So a row is far from a decision boundary if the margin of its decision is above
+_FAR / beta + allowance |R^-1 phi|. As long as the largest |R' (D_a - D_b)| is at most the allowance, the
+decisions on far rows stay the same, and these rows need not be read again.
 """
 
 from __future__ import annotations
@@ -33,46 +34,46 @@ from bylaw.program import (
     sum_blocks,
 )
 
-_NEAR_VALUES = 2**26  # columns of near rows that are kept in memory: half a gigabyte
-_NEAR_SHARE = 0.25  # of all rows: enough for the steps from a sample's optimum to that of all rows
-_FAR = 20.0  # beta times a margin: any other decision has a chance below 1e-8, and adds 1e-8 / beta
+_NEAR_VALUES = 2**26  # most values of near rows that are kept in memory: half a gigabyte
+_NEAR_SHARE = 0.25  # largest share of near rows: enough for steps from a sample's optimum to that of all rows
+_FAR = 20.0  # least beta times margin of a far row: other decisions then have a probability below 1e-8
 
 
 @dataclass(frozen=True, eq=False)
 class Metric:
-    """How far moves of the weights can move the scores of a row.
+    """A bound on the change of the scores of a row when the weights of the features change.
 
-    T columns of rows, of which the features are made in each of C cells.
+    It uses the columns of the rows on which rules depend in any cell.
     """
 
-    features: NDArray[np.int64]  # that rules touch; the weights of others do not move
-    columns: NDArray[np.int64]  # (T,): of the blocks
-    layout: Layout | None  # of the cells, if there are any
-    root: Floats  # (T, T): R, lower triangular, with RR' about E[x x']
-    separate: bool  # for sets, the decision on each label is separate
+    features: NDArray[np.int64]  # features on which rules depend; the weights of others do not change
+    columns: NDArray[np.int64]  # (n_columns_used,): indices of the columns in blocks
+    layout: Layout | None  # of features in columns and cells, if rows are sorted by cell
+    root: Floats  # the lower triangular matrix R, (n_columns_used, n_columns_used), with RR' near E[x x']
+    separate: bool  # whether decisions are sets, so that the decision on each label is separate
 
     @classmethod
     def of(cls, dual: Dual) -> Metric:
-        """Return the metric of a dual, by the rows of its first block."""
+        """Return the metric of a dual, estimated from the rows of its first block."""
         touched, block = dual.rules.columns, dual.blocks[0]
         columns = block.columns[touched]
         square = columns @ columns.T / columns.shape[1]
-        # Features may depend on each other: a part in a million makes the matrix definite.
+        # Columns may be linearly dependent: a millionth of the diagonal makes the matrix positive definite.
         square += np.diag(1e-6 * np.where(square.diagonal() > 0, square.diagonal(), 1.0))
         features, separate = np.unique(dual.rules.support.features), not dual.form.action_space.exclusive
         return cls(features, touched, block.layout, np.linalg.cholesky(square), separate)
 
     def length(self, moves: Floats) -> float:
-        """Return the largest |R' D_a| of a score, or |R' (D_a - D_b)| of an advantage, in any cell."""
+        """Return the largest |R' (D_a - D_b)|, or |R' D_a| for sets, in any cell for changes D of weights."""
         spread = moves[None] if self.layout is None else self.layout.spread_matrix(moves)
-        scaled = self.root.T @ spread[:, self.columns]  # R' D, (C, T, A), of moves (F, A)
+        scaled = self.root.T @ spread[:, self.columns]  # R' D, (n_cells, n_columns_used, n_actions)
         gram = scaled.transpose(0, 2, 1) @ scaled
         squares = np.diagonal(gram, axis1=1, axis2=2)
         lengths = squares if self.separate else squares[:, :, None] + squares[:, None] - 2 * gram
         return math.sqrt(max(lengths.max(), 0.0))
 
     def sizes(self, columns: Floats) -> Floats:
-        """Return |R^-1 x| of each row, (n_rows,), of columns (D, n_rows)."""
+        """Return |R^-1 x| of each row, (n_rows,), how much changes of the weights can change its scores."""
         scaled = self._inverse @ columns[self.columns]
         return np.sqrt(np.einsum("tn,tn->n", scaled, scaled))
 
@@ -83,7 +84,7 @@ class Metric:
     def decide(self, scores: Floats) -> tuple[NDArray[np.bool_], Floats]:
         """Return the best actions on each row, (n_actions, n_rows), and their margins, (n_rows,).
 
-        The best action has the largest score; for sets, all labels of positive score are best. If several
+        The best action has the largest score; for sets, all labels with a positive score are best. If several
         scores are equal, all of them are best, and the margin is zero.
         """
         if self.separate:
@@ -97,10 +98,10 @@ class Metric:
 
 @dataclass(frozen=True)
 class Screen(Sums):
-    """The rows near a boundary between decisions, and the sums over all others."""
+    """The rows near a decision boundary, and the sums over all other rows."""
 
-    near: tuple[Block, ...]
-    far: Tally  # without the potential, which depends on the weights
+    near: tuple[Block, ...]  # blocks of rows near a boundary
+    far: Tally  # sums over the other rows, without the potential, which depends on the weights
 
     def __add__(self, other: Any) -> Self:
         total = super().__add__(other)
@@ -109,18 +110,18 @@ class Screen(Sums):
         return total
 
     def far_tally(self, weights: Floats) -> Tally:
-        """Return the tally of the far rows at weights, (F, A), at which they are decided alike."""
+        """Return the sums over the far rows at weights that do not change the decisions on them."""
         return replace(self.far, potential=float((weights * self.far.moments).sum()))
 
 
 @dataclass(frozen=True)
 class ScreenPass:
-    """A pass that sorts rows out: far rows have a decision with a margin that small moves leave."""
+    """A pass that separates near rows from far rows, whose decision is stable under small changes."""
 
-    weights: Floats  # (F, A): of the scores
+    weights: Floats  # (n_features, n_actions): weights of the features in the scores
     metric: Metric
-    allowance: float
-    margin: float
+    allowance: float  # largest change of the weights, by the metric, that leaves far rows unchanged
+    margin: float  # least margin of far rows after such a change
 
     def __call__(self, block: Block) -> Screen:
         decision, margin = self.metric.decide(block.scores(self.weights))
@@ -131,9 +132,9 @@ class ScreenPass:
         return Screen((near,), Tally(float(mass.sum()), 0.0, moments, observed=observed))
 
     def covers(self, weights: Floats) -> bool:
-        """Return whether every far row is sure to be decided alike at these weights, (F, A)."""
+        """Return whether the decisions on all far rows are surely the same at these weights."""
         moves = weights - self.weights
-        # A coefficient of zero hides a feature from the metric: at other levels its weights move, too.
+        # The metric ignores features with coefficient zero, whose weights may change if a level changes.
         hidden = np.delete(moves, self.metric.features, axis=0).any()
         return not hidden and self.metric.length(moves) <= self.allowance
 
@@ -142,8 +143,8 @@ class ScreenedRows:
     """Out-of-memory rows, of which those near a decision boundary are kept in memory.
 
     The first tally screens the rows, in one pass over all of them. As long as the weights stay so close that
-    no far row can change its decision, later tallies are made of the near rows and of the sums over the far
-    ones; they are exact to the last digits. If weights move further, rows are screened again.
+    no far row can change its decision, later tallies are computed from the near rows and the sums over the
+    far rows; they are exact up to rounding errors. If the weights move further, rows are screened again.
     """
 
     def __init__(self, dual: Dual) -> None:
@@ -171,26 +172,28 @@ class ScreenedRows:
         if len(passes) != 1 or not isinstance(passes[0], TallyPass):
             return self.source.total(*passes)
         wanted = passes[0]
+        # Screen the rows unless the last screen is valid for these weights and this beta.
         weights, sharpest = wanted.score_matrix, _FAR / wanted.beta
         if self.kept is None or sharpest > self.kept[0].margin or not self.kept[0].covers(weights):
             plan = self.plan(weights, wanted.beta)
             if plan is None:
                 return self.source.total(wanted)
-            self.kept = None  # there is room for one screen
+            self.kept = None  # free the memory of the last screen first
             self.keep(plan, self.source.total(plan)[0])
+        # Add the sums over near rows and over far rows.
         assert self.kept is not None
         _, screen = self.kept
         (near,) = sum_blocks(screen.near, [wanted])
         return [replace(near + screen.far_tally(weights), curvature=near.curvature)]
 
     def keep(self, plan: ScreenPass, screen: Screen) -> None:
-        """Keep the rows near a decision boundary, which the screening pass has sorted out, in memory."""
+        """Keep the rows near a decision boundary, as found by the screening pass, in memory."""
         self.kept = plan, replace(screen, near=tuple(join_blocks(screen.near)))
 
     def plan(self, weights: Floats, beta: float) -> ScreenPass | None:
-        """Return a pass that screens the rows around weights (F, A), for policies of this beta or larger.
+        """Return a pass that screens the rows at these weights, for policies with this beta or a larger one.
 
-        Return None if there is not enough memory for the near rows.
+        Return None if the near rows would not fit in memory.
         """
         margin, room = _FAR / beta, []
         for block in self.sample.blocks:
@@ -204,6 +207,6 @@ class ScreenedRows:
 
 
 def screen_rows(dual: Dual) -> Dual:
-    """Return the dual on screened rows if its rows are out of memory and may be read."""
+    """Return the dual on screened rows if its rows are out of memory and a sample of them is in memory."""
     stays = dual.source is None or isinstance(dual.source, UnseenRows)
     return dual if stays else dual.with_source(ScreenedRows(dual))

@@ -1,10 +1,10 @@
-"""Prediction sets under separable rules: one root of one increasing function for each rule.
+"""Prediction sets with separable rules: the multiplier of each rule is the root of a function of its own.
 
-Where at most one rule touches the inclusion of each label, every label of every row is an item with its own
-decision: its score is -(loss + lambda_j cost) with the multiplier of its rule. The dual is then a sum of
-convex functions of one multiplier each, and brackets of all roots shrink together. An item whose score is
-far from zero at both ends of a bracket is decided all along it, because scores are linear. Only the items
-near the threshold are evaluated again: the root is a smoothed quantile.
+Rules are separable if at most one rule depends on the inclusion of each label. Then every label of every row
+is an item with its own decision: its score is -(loss + lambda_j cost) with the multiplier of its rule j. The
+dual is a sum of convex functions of one multiplier each, so that the brackets of all roots shrink together.
+An item whose score is far from zero at both ends of a bracket has the same decision everywhere in it, because
+scores are linear in the multiplier. Only the other items, near the threshold, are evaluated again.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from bylaw.program import (
     gradient_mapping,
 )
 
-LARGEST = 1e7  # in units of the loss: a larger multiplier means that rules conflict
-SMALLEST = 1e-7  # in units of the loss: the first guess of a root that is zero on the sample
-PRICED = 1e-6  # in units of the loss: a smaller multiplier of an observed rule counts as zero
-SAMPLE_ITEMS = 2**17  # items of the sample that brackets the roots before all rows are used
-TILE_BYTES = 2**18  # losses that are computed at a time, so that they stay in the processor's cache
-WIDER = 8.0  # factor by which a bracket without the root is widened
-OFF = 1.2  # factor by which the root of the sample may be off
+LARGEST = 1e7  # largest multiplier in units of the loss: a larger one means that rules conflict
+SMALLEST = 1e-7  # smallest positive multiplier tried, in units of the loss, if a root may be zero
+PRICED = 1e-6  # least multiplier of an observed rule in units of the loss: a smaller one counts as zero
+SAMPLE_ITEMS = 2**17  # approximate number of items in the sample that brackets the roots first
+TILE_BYTES = 2**18  # most bytes of losses computed at a time, so that they stay in the processor's cache
+WIDER = 8.0  # factor by which a bracket that does not contain the root is widened
+OFF = 1.2  # largest factor by which the sample's root is expected to differ from that of all rows
 
 
 def find_separate_rules(form: LinearForm, *others: sparse.csr_array) -> NDArray[np.int64] | None:
-    """Return the rule that touches the inclusion of each label, (A,), or M for labels without a rule.
+    """Return the index of the rule that depends on the inclusion of each label, (n_labels,).
 
-    `others` are couplings of the same M rules on other kinds of features. Return None if decisions are not
-    sets, or if a label has several rules.
+    Labels without a rule have the number of rules as index. `others` are coefficients of the same rules for
+    other features. Return None if decisions are not sets, or if several rules depend on one label.
     """
     if form.action_space.exclusive:
         return None
@@ -57,33 +57,33 @@ def find_separate_rules(form: LinearForm, *others: sparse.csr_array) -> NDArray[
 
 
 class ItemSums(NamedTuple):
-    """Sums over all items at some multipliers, times the weights of their rows."""
+    """Weighted sums over all items at some multipliers."""
 
     potential: float
-    costs: Floats  # (M,): of included items, for each rule
-    observed: Floats  # (M,): the same with observed features
-    curvature: Floats  # (M,): second derivatives of the potential
+    costs: Floats  # (n_rules,): cost of the included items, for each rule
+    observed: Floats  # (n_rules,): the same with observed features
+    curvature: Floats  # (n_rules,): second derivatives of the potential
 
 
 @dataclass(frozen=True)
 class NearItems:
-    """The items that are not decided all along a range of multipliers, and sums over all others."""
+    """The items whose decision is uncertain within a range of multipliers, and sums over all others."""
 
     beta: float
-    mass: float  # of all rows
-    low: Floats  # (M,)
-    high: Floats  # (M,)
-    far: Floats  # (3, M + 1): losses, costs, observed costs of the far items that are included
-    columns: Floats  # (3, n_near): the same of each near item
-    weights: Floats | None  # (n_near,); None for ones
-    rules: NDArray[np.int64]  # (n_near,)
+    mass: float  # sum of the weights of all rows
+    low: Floats  # (n_rules,): lower ends of the range
+    high: Floats  # (n_rules,): upper ends of the range
+    far: Floats  # (3, n_rules + 1): losses, costs, observed costs of included far items, by rule
+    columns: Floats  # (3, n_near): loss, cost, observed cost of each near item
+    weights: Floats | None  # (n_near,): weights of their rows; None if all are one
+    rules: NDArray[np.int64]  # (n_near,): index of the rule of each near item
 
     def covers(self, multipliers: Floats) -> bool:
-        """Return whether multipliers (M,) are in the range."""
+        """Return whether multipliers (n_rules,) are in the range."""
         return bool(((self.low <= multipliers) & (multipliers <= self.high)).all())
 
     def narrow(self, low: Floats, high: Floats) -> NearItems:
-        """Return the items that are not decided all along a smaller range."""
+        """Return the items whose decision varies within the smaller range from `low` to `high`."""
         sure = -NEGLIGIBLE / self.beta  # a margin beyond which the decision is certain
         margins = [self._measure_margins(end) for end in (low, high)]
         least, most = np.minimum(*margins), np.maximum(*margins)
@@ -99,7 +99,7 @@ class NearItems:
         )
 
     def sum(self, multipliers: Floats) -> ItemSums:
-        """Sum over all items at multipliers (M,) of the range."""
+        """Return the sums over all items at multipliers (n_rules,) in the range."""
         scores = -self.beta * self._measure_margins(multipliers)
         tails = np.exp(-np.abs(scores))
         chances = np.where(scores > 0, 1.0, tails) / (1.0 + tails)
@@ -114,7 +114,7 @@ class NearItems:
         return ItemSums(potential, costs, observed, self.beta * self._add_by_rule(bends)[:-1])
 
     def _measure_margins(self, multipliers: Floats) -> Floats:
-        """Return losses plus priced costs, (n_near,), of which the score is the negative."""
+        """Return losses plus priced costs, (n_near,); the scores are the negative of these."""
         return self.columns[0] + np.append(multipliers, 0.0)[self.rules] * self.columns[1]
 
     def _add_by_rule(self, values: Floats) -> Floats:
@@ -129,14 +129,14 @@ def screen_items(
     high: Floats,
     observed: sparse.csr_array | None = None,
 ) -> NearItems:
-    """Return the items that are not decided alike at all multipliers from `low` to `high`, (M,) each.
+    """Return the items whose decision varies within the range of multipliers from `low` to `high`.
 
     Parameters
     ----------
     dual : Dual
-        over sets with separable rules.
+        a dual of sets with separable rules.
     rules : array of shape (n_labels,)
-        the rule of each label, as `find_separate_rules` returns them.
+        the index of the rule of each label, from `find_separate_rules`.
     low, high : array of shape (n_rules,)
     observed : sparse array of shape (n_rules, n_observed_features * n_labels), optional
         the coefficients of the rules on observed features.
@@ -172,7 +172,7 @@ def screen_items(
 
 
 def _unfold(couplings: sparse.csr_array, shape: tuple[int, int]) -> sparse.csr_array:
-    """Return the coefficients (A, F) of couplings (M, F * A), added up over the rules."""
+    """Return coefficients (n_labels, n_features), added up over the rules, from those of all rules."""
     features, actions = np.divmod(couplings.indices, shape[1])
     return sparse.csr_array((couplings.data, (actions, features)), shape=shape[::-1])
 
@@ -180,14 +180,15 @@ def _unfold(couplings: sparse.csr_array, shape: tuple[int, int]) -> sparse.csr_a
 def solve_separable(
     dual: Dual, *, tol: float, max_steps: int = 1000, callback: Callback | None = None
 ) -> Solution | None:
-    """Minimize a dual over sets with separable rules.
+    """Minimize a dual of sets with separable rules.
 
-    Return None for any other dual, for out-of-memory rows, and if no roots were found, as for rules that
-    conflict.
+    Return None for any other dual, for out-of-memory rows, and if the roots were not found, which happens if
+    rules conflict.
     """
     rules = find_separate_rules(dual.form)
     if rules is None or dual.ridge or not dual.n_rules or dual.source is not None:
         return None
+    # Bracket the roots on a sample, then on all rows.
     search = _RootSearch(dual, tol, max_steps, callback)
     sample, zeros = sample_evenly(dual, len(rules)), np.zeros(dual.n_rules)
     near = search.bracket(sample, rules, zeros, zeros + LARGEST * search.unit)
@@ -197,6 +198,7 @@ def solve_separable(
         near = search.bracket(dual, rules, guess / OFF, high)
     if near is None:
         return None
+    # Find the roots up to rounding errors.
     multipliers = search.find(near, 4 * np.finfo(float).eps)
     *_, value, norm = search.trace[-1]
     if norm > tol:
@@ -205,7 +207,7 @@ def solve_separable(
 
 
 def sample_evenly(dual: Dual, n_labels: int) -> Dual:
-    """Return a dual on rows spread evenly over all, or the dual itself if it has few rows."""
+    """Return a dual on a sample of rows spread evenly over all, or the dual itself if its rows are few."""
     step = dual.n_rows // max(SAMPLE_ITEMS // n_labels, 100)
     if step < 4:  # screening all rows at once is as fast
         return dual
@@ -213,7 +215,7 @@ def sample_evenly(dual: Dual, n_labels: int) -> Dual:
 
 
 class _RootSearch:
-    """A search for the roots of the dual's derivatives, which records its steps."""
+    """A search for the roots of the dual's derivatives in each multiplier, which records its steps."""
 
     def __init__(self, dual: Dual, tol: float, max_steps: int, callback: Callback | None) -> None:
         self.dual, self.tol, self.max_steps, self.callback = dual, tol, max_steps, callback
@@ -221,9 +223,10 @@ class _RootSearch:
         self.trace: list[Step] = []
 
     def bracket(self, dual: Dual, rules: NDArray[np.int64], low: Floats, high: Floats) -> NearItems | None:
-        """Return the items near the threshold in a range that has the roots, or None if there are none.
+        """Return the items whose decision varies within a range that contains the roots.
 
-        The root of a derivative that is positive everywhere is zero.
+        The result is None if no such range was found. If a derivative is positive everywhere, zero is its
+        root.
         """
         most = LARGEST * self.unit
         for _ in range(4):
@@ -233,23 +236,25 @@ class _RootSearch:
                 return near.narrow(low, np.where(below, low, high))
             if (above & (high >= most)).any():
                 return None
+            # Widen the brackets of the roots that are outside.
             low = np.where(below, np.where(low > SMALLEST * self.unit, low / WIDER, 0.0), low)
             high = np.where(above, np.minimum(WIDER * high, most), high)
         return None
 
     def find(self, near: NearItems, precision: float) -> Floats:
-        """Return the roots (M,) in the range of these items, to the tolerance or a relative precision."""
+        """Return the roots, (n_rules,), within the range of these items, up to this relative precision."""
         low, high = near.low, near.high
         point, before = self._halve(low, high), np.full(len(low), np.inf)
         for _ in range(self.max_steps):
+            # Replace one end of each bracket by the point.
             gradient, curvature = self._evaluate(near, point)
             low, high = np.where(gradient < 0, point, low), np.where(gradient >= 0, point, high)
-            # Steps on near items are cheap, so that derivatives are far below the tolerance in the end.
+            # Stop far below the tolerance, because steps on near items take little time.
             done = (abs(gradient) <= 1e-5 * self.tol) | (high - low <= precision * high)
             if done.all():
                 break
             near = near.narrow(low, high)
-            # Take a Newton step inside the bracket if the last one halved the derivative, else halve.
+            # Take a Newton step inside the bracket if the last one halved the derivative, else halve it.
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
                 newton = point - gradient / curvature
             trusted = (newton > low) & (newton < high) & (abs(gradient) < before / 2)
@@ -258,12 +263,12 @@ class _RootSearch:
         return point
 
     def _halve(self, low: Floats, high: Floats) -> Floats:
-        """Return the geometric mean, with a small number in place of zero."""
+        """Return the geometric mean of two bounds, with a small number in place of zero."""
         floor = np.where(low > 0, low, np.minimum(SMALLEST * self.unit, high / 4))
         return np.sqrt(floor) * np.sqrt(high)
 
     def _evaluate(self, near: NearItems, point: Floats) -> tuple[Floats, Floats]:
-        """Return first and second derivatives in each multiplier, (M,) each."""
+        """Return the first and second derivatives of the dual in each multiplier, (n_rules,) each."""
         form, sums = self.dual.form, near.sum(point)
         gradient = form.bounds - sums.costs / near.mass
         value = sums.potential / near.mass + float(form.bounds @ point) - form.base_constant
@@ -277,11 +282,11 @@ class _RootSearch:
 def bisect_observed(
     dual: Dual, rates: ObservedRates, target: Target, tolerance: Floats, begin: Floats
 ) -> Floats:
-    """Return multipliers at which each rule of a separable dual just satisfies its target as observed, (M,).
+    """Return multipliers, (n_rules,), at which a separable dual just satisfies its rules on observed rates.
 
-    No rule's rate depends on another rule's multiplier, so that brackets of all of them are halved together.
-    The answer is the upper end of each bracket, at which the rule holds; the last multiplier that was tried
-    if a rule holds at none.
+    The rate of a rule does not depend on the multipliers of other rules, so that the brackets of all rules
+    are halved together. The result is the upper end of each bracket, at which the rule is satisfied, or the
+    last multiplier that was tried if the rule was always violated.
 
     Parameters
     ----------
@@ -290,21 +295,23 @@ def bisect_observed(
     rates : ObservedRates
         the same rules on the observed features.
     target : Target
-        what must be <= 0, from predicted and observed excess.
+        computes what must be <= 0 from predicted and observed excesses.
     tolerance : array of shape (n_rules,)
-        the excess that counts as none.
+        the excess up to which a rule counts as satisfied.
     begin : array of shape (n_rules,)
-        multipliers near the answer.
+        multipliers near the solution.
     """
     unit, measure = dual.loss_unit, _measure_items(dual, rates)
     low, high = np.zeros(dual.n_rules), np.full(dual.n_rules, np.inf)
     trial, expansion = np.maximum(begin, PRICED * unit), OFF
     for _ in range(60):
+        # Replace one end of each bracket by the trial.
         holds = target(measure(trial, low, high)) <= tolerance
         low, high = np.where(holds, low, trial), np.where(holds, trial, high)
-        settled = (high <= 1.003 * low) | (high <= PRICED * unit)  # a few rows lie in such a bracket
+        settled = (high <= 1.003 * low) | (high <= PRICED * unit)  # only a few rows change in such a bracket
         if (settled | (low > LARGEST * unit)).all():
             break
+        # Try the middle of each bracket, or a larger multiplier if the rule was always violated.
         middle = np.where(low > 0, np.sqrt(low * high), high / expansion)
         trial = np.where(settled, high, np.where(np.isinf(high), low * expansion, middle))
         expansion = min(expansion**2, WIDER)
@@ -312,9 +319,9 @@ def bisect_observed(
 
 
 def _measure_items(dual: Dual, rates: ObservedRates) -> Callable[[Floats, Floats, Floats], RateExcess]:
-    """Return a function that measures rates at multipliers (M,) in shrinking brackets.
+    """Return a function that measures rates at multipliers (n_rules,), given brackets that become smaller.
 
-    Rows in memory are reduced to the labels near the threshold.
+    If rows are in memory, only items near the threshold are evaluated again.
     """
     rules = find_separate_rules(dual.form, rates.couplings) if dual.source is None else None
     if rules is None:

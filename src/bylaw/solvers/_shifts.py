@@ -2,18 +2,18 @@
 
 A policy scores actions by predicted features, so its observed rates are not the gradient of any dual. But the
 plug-in error of a rule, its observed rate less the predicted one, changes little from one policy to the next.
-Under bounds that are shifted by it, the ordinary convex problem has a policy whose observed rates satisfy the
+After shifting the bounds by it, the ordinary convex problem has a policy whose observed rates satisfy the
 rules as stated. So the shift is a fixed point of
 
-    s  ->  the plug-in error of the policy that is optimal under the bounds b - s,
+    s  ->  the plug-in error of the policy that is optimal for the bounds b - s,
 
 which Anderson mixing finds in a few warm-started solves. Observed rates are noisy functions of the
-multipliers, hence every policy that was visited is a candidate: the cheapest that satisfies the rules as
-observed is returned or, if there is none, the one that violates them least.
+multipliers; therefore every policy that was computed is a candidate. The cheapest candidate whose observed
+rates satisfy the rules is returned or, if all violate them, the one with the smallest violation.
 
-Constant decisions keep this from fitting noise at any price. No policy is returned that costs notably more
-than a mixture of the policy without rules and a constant decision that satisfies the rules, and no multiplier
-is larger than weak duality allows for the slack that a constant decision leaves.
+Constant decisions limit the cost of fitting noise. A policy is rejected if it costs notably more than a
+mixture of the policy without rules and a constant decision that satisfies the rules, or if its multipliers
+are larger than weak duality allows, given the slack that a constant decision leaves.
 """
 
 from __future__ import annotations
@@ -33,33 +33,33 @@ from bylaw.program import Callback, Dual, ObservedRates, RateExcess, Status, Ste
 from bylaw.solvers._full_batch import FullBatch
 from bylaw.solvers._separable import bisect_observed, find_separate_rules
 
-MOST_SOLVES = 20  # convex problems in the search for a fixed point; it takes two or three, rarely ten
-NEGLIGIBLE = 1e-3  # of the loss's unit: savings below what randomization costs at an automatic beta
-# The search for the price of a ratio: shares that are taken from the predicted level, a beta (times the unit
-# of the loss) at which hardly any row is decided at random, and rows whose changes are sorted by the price.
-TIGHTER = (0.0, 0.05, 0.1, 0.2, 0.5, 0.8, 0.95, 0.99)
-SHARPEST = 1e9
-MOST_SCANNED = 2**17
+MOST_SOLVES = 20  # limit of convex problems in the search for a fixed point; most need two or three
+NEGLIGIBLE = 1e-3  # savings that do not count, in units of the loss: the cost of randomization at beta="auto"
+TIGHTER = (0.0, 0.05, 0.1, 0.2, 0.5, 0.8, 0.95, 0.99)  # shares by which the level of a ratio is tightened
+SHARPEST = 1e9  # a beta, times the unit of the loss, at which hardly any decision is random
+MOST_SCANNED = 2**17  # limit of the rows whose changes of decisions are sorted by the price of a ratio rule
 
 
 @dataclass(frozen=True)
 class ObservedSolution:
-    """Multipliers, and the rates of their policy on all rows."""
+    """The policy that was selected: its multipliers, and its rates on all rows."""
 
-    dual: Dual  # the multipliers' own: beta or the level of a ratio rule may differ from the problem's
+    dual: Dual  # the dual of the policy: beta or the level of a ratio rule may differ from the problem's
     multipliers: Floats
-    value: float  # of the dual with the bounds at which the multipliers are optimal
+    value: float  # of the dual whose bounds make the multipliers optimal
     rates: RateExcess
-    excess: Floats  # (M,): of the target; within the tolerance if `holds`
-    cost: float  # as observed
-    holds: bool
-    conflict: bool  # whether no policy satisfies the predicted rules, shifted by what was observed
+    excess: Floats  # (n_rules,): the target; within the tolerance if `holds`
+    cost: float  # from observed labels and groups
+    holds: bool  # whether the policy satisfies all rules
+    conflict: bool  # whether the predicted rules, shifted by the plug-in errors, are infeasible
     trace: tuple[Step, ...] = ()
 
 
 @dataclass(eq=False)
 class ShiftedRules:
-    """Rules on observed rates, as a family of convex problems with shifted bounds, and the policies visited.
+    """A search for a policy whose observed rates satisfy the rules, by convex problems with shifted bounds.
+
+    It keeps all policies that were computed, as candidates.
 
     Parameters
     ----------
@@ -68,19 +68,20 @@ class ShiftedRules:
     rates : ObservedRates
         the same rules on the observed features.
     target : Target
-        what must be <= 0, from predicted and observed excess.
+        computes what must be <= 0 from predicted and observed excesses.
     units : array of shape (n_rules,)
-        about a standard error of each rule's rate; zero where observed rates are the predicted ones.
+        about a standard error of each rule's rate; zero if observed and predicted rates are equal.
     tolerance : array of shape (n_rules,)
-        the excess that counts as none.
+        the excess up to which a rule counts as satisfied.
     room : array of shape (n_rules,)
-        how far inside its bound a rule can be held if its opposite is a rule too; infinite for other rules.
+        by how much a rule can be tightened if its opposite is a rule too; infinite for other rules.
     denominators : sparse array of shape (n_rules, n_features * n_actions), optional
-        D of the rules of the form N <= D, whose observed ratio may cross its bound at several prices; zero
-        for other rules.
+        the coefficients of D for rules of the form N <= D, whose observed ratio may cross its bound at
+        several prices; zero for other rules.
     tol : float
-        precision of the convex problems.
+        tolerance of the convex problems.
     rng : Generator, optional
+        shuffles the samples of the solver.
     callback : callable, optional
         called with each `Step`.
     """
@@ -99,9 +100,9 @@ class ShiftedRules:
     trace: list[Step] = field(default_factory=list, init=False)
 
     def solve(self, begin: Floats) -> ObservedSolution:
-        """Return the cheapest policy found that satisfies the rules, or the one that violates them least.
+        """Return the cheapest candidate that satisfies the rules, or the one with the smallest violation.
 
-        The search begins with these multipliers, (M,), near the answer.
+        The search begins with these multipliers, (n_rules,), near the solution.
         """
         conflict = False
         if find_separate_rules(self.dual.form) is None:
@@ -124,7 +125,7 @@ class ShiftedRules:
 
     @property
     def best(self) -> _Point:
-        """The policy to return, of those visited so far."""
+        """The best candidate so far: affordable, satisfying the rules if possible, and cheapest."""
         affordable = [point for point in self.points if self._is_affordable(point)]
         return min(affordable or self.points, key=lambda point: point.rank)
 
@@ -133,18 +134,18 @@ class ShiftedRules:
 
     @cached_property
     def aim(self) -> Floats:
-        """How far inside the bounds steps aim, (M,): a little, so that one row violates nothing."""
+        """The small slack, (n_rules,), that convex problems leave so that a few rows violate no rule."""
         return 0.05 * np.minimum(self.units, 2 * self.room)
 
     def measure(self, multipliers: Floats, dual: Dual | None = None) -> _Point:
-        """Return the policy with these multipliers, of the dual or of one with other levels of ratios."""
+        """Return the policy with these multipliers and its rates; `dual` may have other levels of ratios."""
         dual = self.dual if dual is None else dual
         total = dual.tally(multipliers)
         return self._make_point(dual, multipliers, dual.first_order(total, multipliers)[0], total)
 
     @cached_property
     def constants(self) -> list[_Point]:
-        """The policies that make the same decision on all rows, one for each action."""
+        """The policies with the same decision on all rows, one for each action."""
         if not self.dual.form.action_space.exclusive:
             return []
         nothing = np.zeros(self.dual.n_rules)
@@ -170,14 +171,14 @@ class ShiftedRules:
     def mixture(self) -> Mixture:
         """The cheapest mixture of the policy without rules and a constant decision that satisfies the rules.
 
-        Its cost is infinite if there is none.
+        Its cost is infinite if all such mixtures violate the rules.
         """
         mixtures = [self.free.mix_with(point)._replace(action=i) for i, point in enumerate(self.constants)]
         return min(mixtures, key=lambda one: one.cost, default=Mixture(0.0, math.inf))
 
     @property
     def most_cost(self) -> float:
-        """The largest cost of a policy that is not notably more expensive than the mixture."""
+        """The largest cost of a candidate: that of the mixture plus a hundredth of the unit of the loss."""
         return self.mixture.cost + 0.01 * self.dual.loss_unit
 
     def _make_point(self, dual: Dual, multipliers: Floats, value: float, total: Tally) -> _Point:
@@ -185,27 +186,29 @@ class ShiftedRules:
         return _Point(self, dual, multipliers, value, rates, cost)
 
     def _search(self, begin: Floats) -> bool:
-        """Visit the policy without rules, the plug-in policy, fixed points, and tighter policies.
+        """Compute candidates: without rules, with plug-in bounds, at fixed points, and with tighter bounds.
 
-        Return whether no policy satisfies the predicted rules, shifted by what was observed.
+        Return whether all shifted bounds at the beginning were infeasible for predicted rates.
         """
         nothing, free = np.zeros(self.dual.n_rules), self._visit(self.free)
-        # Begin with the bounds as predicted, then with those that are right for the policy without rules.
-        # Where both conflict as predicted, loosen them: what is observed there tells how far that was right.
+        # Solve with the stated bounds, else with those shifted by the errors of the policy without rules. If
+        # both are infeasible for predicted rates, loosen them; the observed rates then correct the shift.
         noise = (self.units > 0) / math.sqrt(self.dual.n_rows)
         shifts = [nothing, free.proposal, *(-looser * noise for looser in (1, 4, 16))]
         start = next((point for shift in shifts if (point := self._solve(shift, begin))), None)
+        # Search for a fixed point of the shift.
         if start is not None:
             self._iterate(start)
-        # Rules of the form N <= D need a scan if their observed rates differ from the predicted ones.
+        # Scan the prices of rules of the form N <= D whose observed rates differ from the predicted ones.
         if self.denominators is not None:
             for rule in np.flatnonzero((np.diff(self.denominators.indptr) > 0) & (self.units > 0)):
                 self._scan(int(rule), self.denominators)
+        # Tighten the rules, or use up slack.
         self._refine()
         return start is None
 
     def _visit(self, point: _Point) -> _Point:
-        """Make a policy a candidate."""
+        """Add a policy to the candidates, and record a step."""
         dual = self.dual
         self.points.append(point)
         self.trace.append(Step(len(self.trace), dual.mass, dual.beta, point.value, point.worst))
@@ -214,9 +217,9 @@ class ShiftedRules:
         return point
 
     def _solve(self, shift: Floats, start: Floats) -> _Point | None:
-        """Visit the optimal policy under shifted bounds.
+        """Compute the optimal policy for bounds lowered by `shift`, (n_rules,), and add it to the candidates.
 
-        Return None if these conflict as predicted, or if the policy is too expensive.
+        Return None if these bounds are infeasible for predicted rates, or if the policy is too expensive.
         """
         dual = self.dual
         shifted = dual.with_bounds(dual.form.bounds - shift)
@@ -231,8 +234,9 @@ class ShiftedRules:
         """Search for a fixed point of the shift by Anderson mixing."""
         visited, solves = [point], 0
         while solves < MOST_SOLVES and not (point.holds and point.is_tight):
-            shift, ahead = self._mix(visited[-6:]), None  # as usual in the literature
-            # Halve a step that leads to a conflict, or to a policy that is too expensive.
+            # Propose a shift by Anderson mixing of the last six points, a usual number.
+            shift, ahead = self._mix(visited[-6:]), None
+            # Halve the step as long as it leads to a conflict, or to a policy that is too expensive.
             while ahead is None and solves < MOST_SOLVES:
                 ahead = self._solve(shift, point.multipliers)
                 solves += 1
@@ -241,6 +245,7 @@ class ShiftedRules:
                     break
             if ahead is None:
                 return
+            # Stop if the shift of the active rules has converged.
             moved = abs(ahead.shift - point.shift)[ahead.active | point.active]
             point = ahead
             visited.append(point)
@@ -248,9 +253,9 @@ class ShiftedRules:
                 return
 
     def _scan(self, rule: int, denominators: sparse.csr_array) -> None:
-        """Visit the cheapest prices of a ratio rule at which its observed ratio is within the bound.
+        """Add candidates for prices of a rule on a ratio at which its observed ratio satisfies the bound.
 
-        The other rules' prices are fixed, and several levels of the predicted ratio are tried.
+        The prices of other rules are fixed, and several levels of the predicted ratio are tried.
         """
         multipliers, form = self.best.multipliers.copy(), self.dual.form
         for share in TIGHTER:
@@ -258,6 +263,7 @@ class ShiftedRules:
             shares = np.where(np.arange(self.dual.n_rules) == rule, share, 0.0)
             moved = sparse.csr_array(form.couplings + sparse.diags_array(shares) @ denominators)
             dual = self.dual.with_form(replace(form, couplings=moved)) if share else self.dual
+            # Try the cheapest prices until one satisfies the rules, with the usual and with the largest beta.
             for price in self._list_prices(dual, rule, multipliers)[:MOST_SOLVES]:
                 multipliers[rule] = price
                 points = (
@@ -268,10 +274,11 @@ class ShiftedRules:
                     break
 
     def _refine(self) -> None:
-        """Aim further inside if no policy satisfies the rules, otherwise use up slack.
+        """Tighten the bounds further if all candidates violate the rules; otherwise try to use up slack.
 
-        The slack is bisected between the best policy and the one that violates the rules least.
+        For this, the shift is bisected between the best candidate and the one with the smallest violation.
         """
+        # Tighten the active rules until a candidate satisfies all rules.
         for further in (2, 8, 20):
             if self.best.holds:
                 break
@@ -282,6 +289,7 @@ class ShiftedRules:
         violated = [point for point in self.points if not point.holds]
         if not (inside.holds and violated):
             return
+        # Bisect the shift between the best candidate and the one with the smallest violation.
         outside = min(violated, key=lambda point: point.worst)
         for _ in range(MOST_SOLVES // 2):
             if inside.is_tight:
@@ -292,10 +300,10 @@ class ShiftedRules:
             inside, outside = (middle, outside) if middle.holds else (inside, middle)
 
     def _mix(self, points: Sequence[_Point]) -> Floats:
-        """Return the shift (M,) that Anderson mixing proposes.
+        """Return the shift, (n_rules,), that Anderson mixing proposes.
 
-        It is the combination of the points' proposals in which the residuals of the active rules, in standard
-        errors, cancel as well as they can.
+        It is the combination of the proposals of the points that minimizes the residuals of the active rules,
+        in standard errors.
         """
         proposals = np.array([point.proposal for point in points])
         if len(points) == 1:
@@ -307,12 +315,13 @@ class ShiftedRules:
         return proposals[-1] - factors @ np.diff(proposals, axis=0)
 
     def _list_prices(self, dual: Dual, rule: int, multipliers: Floats) -> list[float]:
-        """List prices of one rule at which its observed rate satisfies it, the cheapest policy first.
+        """Return prices of one rule at which its observed rate satisfies it, the cheapest policy first.
 
-        The rule may have another level in this dual, and its own multiplier is ignored. The other rules'
-        prices, (M,), are fixed. A row's scores are linear in the price, so its decision follows the upper
-        envelope of as many lines as there are actions. The changes of all rows in order of the price give
-        excess and cost at every price. Each price that is listed is in the middle between two changes.
+        The level of the rule in this dual may differ, and the rule's own entry of `multipliers` is ignored.
+        The prices of other rules, (n_rules,), are fixed. The scores of a row are linear in the price, so its
+        decision follows the upper envelope of one line per action. The changes of the decisions on all rows,
+        in order of the price, give excess and cost at every price. Each price in the list is midway between
+        two changes.
         """
         rates, n_actions = self.rates, dual.form.base.shape[1]
         others = np.where(np.arange(len(multipliers)) == rule, 0.0, multipliers)
@@ -326,10 +335,10 @@ class ShiftedRules:
         excess, cost = -self.dual.form.bounds[rule] * mass, 0.0
         for block in blocks:
             assert block.observed is not None
-            scores, falls = block.scores(matrix), falls_matrix.T @ block.features  # (A, n_rows)
+            scores, falls = block.scores(matrix), falls_matrix.T @ block.features  # (n_actions, n_rows)
             paid = [part.T @ block.observed * block.row_weights for part in (excess_matrix, rates.form.base)]
             rows = np.arange(block.n_rows)
-            # Begin with the largest score; of equal ones, that which falls least.
+            # Begin at price zero with the largest score; of equal scores, the one that falls least.
             decision = np.lexsort((falls, -scores), axis=0)[0]
             excess, cost = excess + paid[0][decision, rows].sum(), cost + paid[1][decision, rows].sum()
             while len(rows):
@@ -359,29 +368,29 @@ class ShiftedRules:
 
 @dataclass(frozen=True)
 class _Point:
-    """A policy that was visited."""
+    """A candidate: a policy that was computed, with its rates and its cost."""
 
     problem: ShiftedRules
     dual: Dual
     multipliers: Floats
     value: float  # of the dual with the bounds as stated
     rates: RateExcess
-    cost: float  # as observed
-    solved: Floats | None = None  # (M,): the shift of the bounds for which it was solved, if it was
+    cost: float  # from observed labels and groups
+    solved: Floats | None = None  # (n_rules,): the shift for which a convex problem had this solution
 
     @cached_property
     def excess(self) -> Floats:
-        """The excess of the target, (M,), which must be <= 0."""
+        """The excess of each rule, (n_rules,), which must be <= 0."""
         return self.problem.target(self.rates)
 
     @property
     def proposal(self) -> Floats:
-        """The shift under which this policy's predicted rates satisfy the rules as observed, (M,)."""
+        """The shift of bounds that would make observed rates of this policy satisfy the rules, (n_rules,)."""
         return self.excess - self.rates.predicted + self.problem.aim
 
     @property
     def shift(self) -> Floats:
-        """(M,): a shift for which the policy is optimal, as rules with a price are tight."""
+        """A shift of the bounds for which the policy is optimal, (n_rules,): rules with a price are tight."""
         return -self.rates.predicted if self.solved is None else self.solved
 
     @cached_property
@@ -401,21 +410,21 @@ class _Point:
 
     @property
     def is_tight(self) -> bool:
-        """Whether the slack of rules with a price could, to first order, save next to nothing."""
+        """Whether using up the slack of rules with a price would save almost nothing, to first order."""
         saving = float(self.multipliers @ np.maximum(-self.excess, 0.0))
         return saving <= NEGLIGIBLE * self.problem.dual.loss_unit
 
     @property
     def active(self) -> NDArray[np.bool_]:
-        """The rules with a price, and violated ones, (M,)."""
+        """A mask of the rules that have a price or are violated, (n_rules,)."""
         return (self.multipliers > 0) | (self.excess > self.problem.tolerance)
 
     @property
     def has_plausible_prices(self) -> bool:
-        """Whether weak duality allows the multipliers.
+        """Whether the multipliers are as small as weak duality requires.
 
-        As cost(free) + lambda' slack <= cost of any policy that leaves the slack, lambda' slack is at most
-        the range of the loss.
+        Because cost(free) + lambda' slack <= cost of any policy with this slack, lambda' slack is at most the
+        range of the loss.
         """
         constants = (point for point in self.problem.constants if point.holds)
         slacks = (np.maximum(-point.rates.observed, 0.0) for point in constants)
@@ -423,10 +432,10 @@ class _Point:
         return most <= self.problem.dual.loss_unit
 
     def mix_with(self, other: _Point) -> Mixture:
-        """Return the cheapest mixture with another policy that satisfies the rules.
+        """Return the cheapest mixture of this and another policy that satisfies the rules.
 
-        Its excess and its cost are linear in the share of the other policy, so that the best share is an end
-        of an interval.
+        Excess and cost are linear in the share of the other policy, so that the best share is an end of an
+        interval.
         """
         slopes = other.excess - self.excess
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -441,8 +450,8 @@ class _Point:
 
 
 class Mixture(NamedTuple):
-    """A mixture of the policy without rules and a constant decision."""
+    """A mixture of the policy without rules and the policy of a constant decision."""
 
     share: float  # of the constant decision
-    cost: float  # as observed
-    action: int = 0
+    cost: float  # from observed labels and groups
+    action: int = 0  # index of the constant decision

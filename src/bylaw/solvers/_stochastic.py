@@ -1,4 +1,4 @@
-"""COPT: run a stochastic optimizer on the dual, with SGD, AC-SA and the paper's SGD3."""
+"""Stochastic optimizers of the dual, one row per step: SGD, AC-SA and the SGD3 of the COPT paper."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from bylaw._base import Floats, Node, check_positive
 from bylaw.errors import BylawError, OptionError, Remedy, install_extra
 from bylaw.program import Block, Callback, Dual, Solution, Status, Step, gradient_mapping
 
-CHUNK_ROWS = 65_536  # rows that are sampled at a time, between two reports
+CHUNK_ROWS = 65_536  # rows that are sampled at a time, between two calls of the callback
 
 
 class SampledRows(NamedTuple):
-    """Rows in the order of their steps, in the layout of the compiled loops."""
+    """Rows in the order of the steps, in the layout of the compiled loops."""
 
     features: Floats  # (n_rows, n_features)
     weights: Floats  # (n_rows,), of mean one
     problem: tuple[Any, ...]  # base, couplings (indptr, indices, data), bounds, beta, sets
-    dual: Dual  # the rules and beta; its rows are not used
+    dual: Dual  # for its rules and beta; its rows are not used
 
     @classmethod
     def from_dual(cls, dual: Dual, features: Floats, weights: Floats) -> SampledRows:
@@ -45,7 +45,7 @@ class OptimizerState(ABC):
     @property
     @abstractmethod
     def answer(self) -> Floats:
-        """The multipliers so far, (M,)."""
+        """The current estimate of the optimal multipliers, (n_rules,)."""
 
     @abstractmethod
     def advance(self, rows: SampledRows) -> None:
@@ -58,7 +58,7 @@ class OptimizerState(ABC):
 
 
 class Optimizer(Protocol):
-    """O(F, sigma^2, L, T) of the paper: multipliers from T stochastic gradients of F.
+    """A callable that returns multipliers after T stochastic gradients: O(F, sigma^2, L, T) of the paper.
 
     Any callable with this signature can be used. It calls `oracle.gradient(multipliers)` at most `steps`
     times and returns non-negative multipliers of shape (n_rules,).
@@ -71,11 +71,11 @@ class Optimizer(Protocol):
 
 @dataclass
 class Oracle:
-    """Stochastic gradients of a dual: rows are drawn without replacement, pass after pass."""
+    """A source of stochastic gradients of a dual. Rows are drawn without replacement, pass after pass."""
 
     dual: Dual
     rng: np.random.Generator
-    steps: int  # rows that may be drawn
+    steps: int  # limit of the rows that may be drawn
     on_rows: Callable[[int, Floats], Any] | None = None  # called with the steps and the multipliers so far
     taken: int = field(default=0, init=False)
 
@@ -91,7 +91,7 @@ class Oracle:
         return self.dual.n_rules
 
     def gradient(self, multipliers: Floats, rows: int = 1) -> Floats:
-        """Return an unbiased gradient of F at these multipliers, (M,), on the next sampled rows."""
+        """Return an unbiased estimate of the gradient of F, (n_rules,), on the next sampled rows."""
         if self.taken + rows > self.steps:
             raise OptionError(
                 f"the optimizer must use at most {self.steps} rows, got a request for more; give more passes"
@@ -104,7 +104,7 @@ class Oracle:
         return self.dual.stochastic_gradient(multipliers, block)
 
     def run(self, state: OptimizerState, steps: int) -> Floats:
-        """Let an optimizer that steps row by row take this many steps, and return its answer."""
+        """Take this many steps of an optimizer, one row each, and return its multipliers."""
         for done in range(0, steps, CHUNK_ROWS):
             drawn = self._draw(min(CHUNK_ROWS, steps - done))
             state.advance(SampledRows.from_dual(self.dual, self._features[drawn], self._weights[drawn]))
@@ -121,19 +121,19 @@ class Oracle:
 
 
 def load_kernels() -> Any:
-    """Return the compiled loops. numba is imported only where they are used."""
+    """Return the module of compiled loops. Importing it only here makes numba optional."""
     try:
         return importlib.import_module("bylaw.solvers._kernels")
     except ImportError:
         raise BylawError(
-            f"stochastic optimizers need numba: {install_extra('stochastic')}",
+            f"stochastic optimizers require numba: {install_extra('stochastic')}",
             Remedy("choose_solver", "full_batch"),
         ) from None
 
 
 @dataclass
 class DescentState(OptimizerState):
-    """The state of SGD; its answer is the mean of all points."""
+    """The state of SGD. Its answer is the mean of all points."""
 
     size: float
     point: Floats
@@ -152,15 +152,15 @@ class DescentState(OptimizerState):
 
 
 class RowOptimizer(ABC):
-    """An optimizer that steps row by row: its state can be saved, and resumed on later rows."""
+    """An optimizer that takes one step per row. Its state can be saved, and resumed on later rows."""
 
     @abstractmethod
     def begin(self, sigma2: float, smoothness: float, steps: int, start: Floats) -> OptimizerState:
-        """Return the state before the first step."""
+        """Return the state of the optimizer before the first step."""
 
     @abstractmethod
     def resume(self, state: Node, n_rules: int) -> OptimizerState:
-        """Read a state that was saved."""
+        """Return the state of the optimizer that was saved as JSON."""
 
     def __call__(
         self, oracle: Oracle, *, sigma2: float, smoothness: float, steps: int, start: Floats
@@ -170,33 +170,36 @@ class RowOptimizer(ABC):
 
 @dataclass(frozen=True)
 class SGD(RowOptimizer):
-    """Projected stochastic gradient descent with averaging, the plain baseline.
+    """Projected stochastic gradient descent with averaging, a simple baseline.
 
-    Steps have the length size / sqrt(t), where size defaults to 1 / sigma; the answer is the mean of all
+    Step t has the length size / sqrt(t), where size defaults to 1 / sigma. The result is the mean of all
     points.
     """
 
     size: float | None = None
 
     def begin(self, sigma2: float, smoothness: float, steps: int, start: Floats) -> DescentState:
-        """Return the state before the first step."""
+        """Return the state of the optimizer before the first step."""
         if self.size is None and not sigma2 > 0:
-            raise OptionError("no rule depends on the decisions of these rows: sigma^2 is zero")
+            raise OptionError(
+                "no rule depends on the decisions of these rows (sigma^2 is zero); use another solver"
+            )
         size = 1 / math.sqrt(sigma2) if self.size is None else check_positive(self.size, "size")
         return DescentState(size, start.copy(), start.copy())
 
     def resume(self, state: Node, n_rules: int) -> DescentState:
-        """Read a state that was saved."""
+        """Return the state of the optimizer that was saved as JSON."""
         point, average = (state[name].vector(n_rules) for name in ("point", "average"))
         return DescentState(state["size"].positive(), point, average, state["steps"].count())
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Stages of AC-SA on F plus one more pull towards the last answer at each stage.
+    """The stages of SGD3, each of which adds one quadratic regularization term to F.
 
-    Stage j runs `length` steps with strong convexity mus[j], and regularizes F by
-    mus[i]/2 |lambda - center_i|^2 for every i <= j.
+    Stage j takes `length` steps with strong convexity mus[j]. Its regularization terms are
+    mus[i]/2 |lambda - center_i|^2 for every i <= j, where center_i is the result of stage i - 1, or the
+    start.
     """
 
     mus: tuple[float, ...]
@@ -205,24 +208,24 @@ class Plan:
 
     @property
     def steps(self) -> int:
-        """The steps of all stages."""
+        """The number of steps in all stages."""
         return self.length * len(self.mus)
 
 
 @dataclass
 class AcceleratedState(OptimizerState):
-    """The state of AC-SA, from which it continues bit for bit; its answer is the averaged point."""
+    """The state of AC-SA, from which it continues bit for bit. Its answer is the averaged point."""
 
     plan: Plan
-    point: Floats  # lambda_t
-    average: Floats  # lambda_t^ag
+    point: Floats  # lambda_t of the paper
+    average: Floats  # lambda_t^ag of the paper
     stage: int = 0
-    taken: int = 0  # steps in this stage
+    taken: int = 0  # steps taken in this stage
     centers: list[Floats] = field(default_factory=list)
 
     @classmethod
     def begin(cls, plan: Plan, start: Floats) -> AcceleratedState:
-        """Return the state before the first step."""
+        """Return the state of the optimizer before the first step."""
         return cls(plan, start.copy(), start.copy(), centers=[start.copy()])
 
     @property
@@ -234,10 +237,11 @@ class AcceleratedState(OptimizerState):
         return self.average
 
     def advance(self, rows: SampledRows) -> None:
-        """Take one step per row, in order; rows beyond the plan are not used."""
+        """Take one step per row, in order. Rows beyond the plan are not used."""
         first = 0
         while first < len(rows.weights) and self.steps < self.plan.steps:
             count = min(len(rows.weights) - first, self.plan.length - self.taken)
+            # Take the remaining steps of this stage, or as many as there are rows.
             part, mus = slice(first, first + count), np.array(self.plan.mus[: self.stage + 1])
             load_kernels().accelerate(
                 rows.features[part], rows.weights[part], rows.problem, self.taken, self.plan.smoothness,
@@ -245,7 +249,7 @@ class AcceleratedState(OptimizerState):
             )  # fmt: skip
             self.taken += count
             first += count
-            # The answer of a stage is the start and one more center of the next.
+            # Begin the next stage at the result of this one, which is also one more center.
             if self.taken == self.plan.length and self.stage + 1 < len(self.plan.mus):
                 self.stage, self.taken = self.stage + 1, 0
                 self.point = self.average.copy()
@@ -259,45 +263,48 @@ class AcceleratedState(OptimizerState):
 
 @dataclass(frozen=True)
 class SGD3(RowOptimizer):
-    """The paper's algorithm: stages of AC-SA that make the gradient mapping small.
+    """The algorithm SGD3 of the paper: stages of AC-SA that make the gradient mapping small.
 
-    There are J = floor(log2(L / mu)) stages with T / J steps each; mu doubles from stage to stage, and every
-    answer becomes one more center of regularization. mu defaults to 2 sigma^2 / beta.
+    AC-SA is accelerated stochastic approximation. There are J = floor(log2(L / mu)) stages with T / J steps
+    each. From stage to stage mu doubles, and the last result becomes one more center of regularization. mu
+    defaults to 2 sigma^2 / beta.
     """
 
     mu: float | None = None
 
     def plan(self, sigma2: float, smoothness: float, steps: int) -> Plan:
-        """Return the stages for these constants and this many steps."""
+        """Return the stages of AC-SA for these constants and this number of steps."""
         mu = self._choose_mu(sigma2, smoothness)
         stages = math.floor(math.log2(smoothness / mu) + 1e-9)  # the logarithm of a power of two is inexact
         if stages < 1:
             raise OptionError(
-                f"sgd3 needs L >= 2 mu, but L = {smoothness:.3g} and mu = {mu:.3g}: raise beta "
+                f"L must be at least 2 mu for sgd3, got L = {smoothness:.3g} and mu = {mu:.3g}: raise beta "
                 "(the default grows with the number of rows) or lower mu",
                 Remedy("choose_solver", "full_batch"),
             )
         needed = 4 * math.sqrt(smoothness / mu) * stages
         if steps <= needed:
             raise OptionError(
-                f"sgd3 needs more than {math.floor(needed)} steps at beta = {smoothness / (2 * sigma2):.4g} "
-                f"and has {steps}: give it {math.floor(needed / steps) + 1} times as many rows or passes, "
-                "or a smaller beta"
+                f"the number of steps must be more than {math.floor(needed)} for sgd3 at beta = "
+                f"{smoothness / (2 * sigma2):.4g}, got {steps}: pass {math.floor(needed / steps) + 1} times "
+                "as many rows or passes, or a smaller beta"
             )
         return Plan(tuple(mu * 2.0**j for j in range(stages)), steps // stages, 2 * (smoothness + mu))
 
     def _choose_mu(self, sigma2: float, smoothness: float) -> float:
         """Return mu, by default 2 sigma^2 / beta, where L = 2 beta sigma^2."""
         if not smoothness > 0:
-            raise OptionError("no rule depends on the decisions of these rows: sigma^2 is zero")
+            raise OptionError(
+                "no rule depends on the decisions of these rows (sigma^2 is zero); use another solver"
+            )
         return 4 * sigma2**2 / smoothness if self.mu is None else check_positive(self.mu, "mu")
 
     def begin(self, sigma2: float, smoothness: float, steps: int, start: Floats) -> AcceleratedState:
-        """Return the state before the first step."""
+        """Return the state of the optimizer before the first step."""
         return AcceleratedState.begin(self.plan(sigma2, smoothness, steps), start)
 
     def resume(self, state: Node, n_rules: int) -> AcceleratedState:
-        """Read a state that was saved."""
+        """Return the state of the optimizer that was saved as JSON."""
         mus = tuple(node.positive() for node in state["mus"].list())
         resumed = AcceleratedState(
             plan=Plan(mus, state["length"].count(), state["smoothness"].positive()),
@@ -309,24 +316,24 @@ class SGD3(RowOptimizer):
         )
         stages = len(resumed.centers)
         if resumed.stage >= len(mus) or stages != resumed.stage + 1 or resumed.taken > resumed.plan.length:
-            state.fail("a plan and a place in it")
+            state.fail("a plan of stages, and a stage and a step within this plan")
         if min(resumed.point.min(initial=0), resumed.average.min(initial=0)) < 0:
-            state.fail("a walk over multipliers >= 0")
+            state.fail("a state with multipliers >= 0")
         return resumed
 
 
 @dataclass(frozen=True)
 class ACSA(SGD3):
-    """One run of AC-SA, with a pull of mu/2 squared distance to the start: the first stage of SGD3."""
+    """One run of AC-SA, the first stage of SGD3, with regularization mu/2 |lambda - start|^2."""
 
     def plan(self, sigma2: float, smoothness: float, steps: int) -> Plan:
-        """Return one stage of all steps."""
+        """Return one stage of AC-SA with all steps."""
         mu = self._choose_mu(sigma2, smoothness)
         return Plan((mu,), steps, 2 * (smoothness + mu))
 
 
 def compute_theory_beta(rows: int) -> float:
-    """Return beta = T / (8 log2 T), for which the paper's rates hold."""
+    """Return beta = T / (8 log2 T) for T rows, for which the paper's rates of convergence apply."""
     if rows < 2:
         raise OptionError(
             f"a stochastic optimizer needs at least 2 rows, got {rows}",
@@ -344,7 +351,7 @@ class Stochastic:
     optimizer : Optimizer
         `StochasticNewton()`, `SGD3()`, `ACSA()`, `SGD()`, or any other.
     passes : float
-        steps per row; with more than one, rows are sampled again.
+        steps per row. If it is more than one, rows are sampled again.
 
     Examples
     --------
@@ -361,7 +368,7 @@ class Stochastic:
     passes: float = 1.0
 
     def auto_beta(self, dual: Dual) -> float:
-        """Return the beta of the optimizer, or that of the paper's theory."""
+        """Return the beta that suits the optimizer, by default that of the paper's theory."""
         choose = getattr(self.optimizer, "choose_beta", None)
         return compute_theory_beta(dual.n_rows) if choose is None else choose(dual)
 
@@ -396,12 +403,12 @@ class Stochastic:
                 oracle, sigma2=dual.sigma2, smoothness=dual.smoothness, steps=steps, start=multipliers
             )
             multipliers, steps = np.asarray(answer, dtype=np.float64), oracle.taken
-            # An optimizer may be a user's own.
+            # Check the result, because an optimizer may be any callable.
             right_shape, shape = multipliers.shape == (dual.n_rules,), multipliers.shape
             if not right_shape or not np.isfinite(multipliers).all() or (multipliers < 0).any():
                 raise OptionError(
                     f"the optimizer must return {dual.n_rules} finite multipliers >= 0, one per rule; "
-                    f"it returned an array of shape {shape}"
+                    f"got an array of shape {shape}"
                     + (" with negative or non-finite entries" if right_shape else "")
                 )
         value, norm = evaluate(dual, multipliers)

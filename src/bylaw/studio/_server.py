@@ -184,7 +184,7 @@ class Workers:
             self._waiting.discard(result)
 
     def dismiss(self) -> None:
-        """End all waiting requests, as cancelled."""
+        """Answer all waiting requests with the status "cancelled"."""
         for result in list(self._waiting):
             with suppress(InvalidStateError):
                 result.set_exception(CancelledError())

@@ -317,7 +317,7 @@ class Session:
         }
 
     def _measure_without(self, question: Question, place: int) -> float | None:
-        """Return the cost without one of the rules, or None if there is no policy."""
+        """Return the cost without one of the rules, or None if the fit fails."""
         others = tuple((text, on and i != place) for i, (text, on) in enumerate(question.rules))
         try:
             with _catch_warnings():
@@ -350,7 +350,7 @@ class Session:
         )
 
     def _recall(self, what: str, key: Any, make: Callable[[], Any]) -> Any:
-        """Return the result of `make`, or the last result if the key is the same."""
+        """Return the stored result for this name if its key is the same; otherwise call `make`."""
         if what not in self._kept or self._kept[what][0] != key:
             self._kept[what] = key, make()
         return self._kept[what][1]

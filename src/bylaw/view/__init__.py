@@ -1,4 +1,4 @@
-"""Presentation of results: numbers, sentences, charts, HTML and cards."""
+"""The presentation of results: numbers, sentences, charts, HTML and cards."""
 
 import lazy_loader
 

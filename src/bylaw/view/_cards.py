@@ -1,8 +1,7 @@
-"""Results as cards: one description of a result, printed as text on a terminal and as HTML in a notebook.
+"""Cards: descriptions of results that are printed as text on a terminal and as HTML in a notebook.
 
-Notebooks may drop style sheets, so that the HTML has inline styles only. Letters have the notebook's own
-color, and backgrounds are transparent.
-"""
+The HTML has only inline styles, since notebooks may remove style sheets. Text has the notebook's own color,
+and backgrounds are transparent."""
 
 from __future__ import annotations
 
@@ -18,30 +17,30 @@ from bylaw.view._html import SIGNS, Content, Html, fold, join, tag
 
 _CELL = f"padding:.25em .8em .25em 0;border:0;border-bottom:1px solid {FAINT};vertical-align:middle;"
 _TABLE = "border-collapse:collapse;border:0;margin:0;font-size:.95em;font-variant-numeric:tabular-nums"
-_UNFOLDED = 8  # rows of a table in a notebook; the others are folded
+_UNFOLDED = 8  # rows of a table in a notebook that are not folded
 
 
 class Cell(NamedTuple):
-    """A cell of a table, in HTML and as text."""
+    """A cell of a table, as HTML and as text."""
 
     html: Content
     text: str = ""
 
 
 def code(text: str) -> Cell:
-    """Return a rule in the letters of code."""
+    """Return a cell that shows text, such as a rule, in a monospaced font."""
     look = "background:transparent;color:inherit;padding:0;white-space:pre-wrap"
     return Cell(tag("code", text, style=look), text)
 
 
 def status(words: str, tone: Tone) -> Cell:
-    """Return words with a sign before them, so that color does not carry the meaning alone."""
+    """Return a cell with a sign before the words, so that their meaning does not depend on color."""
     look = f"color:{TONE_COLORS[tone]};font-weight:700;margin-right:.4em"
     return Cell(tag("span", tag("span", SIGNS[tone], style=look), words, style="white-space:nowrap"), words)
 
 
 def bar(value: float, most: float, tone: Tone | None = None) -> Cell:
-    """Return a bar whose length is a share of the longest one; text has no bar."""
+    """Return a cell with a bar of length `value` relative to the largest value `most`; its text is empty."""
     share = value / most if most > 0 else 0.0
     return Cell(draw_bar(f"{share:.0%} of the largest", share, width="120", tone=tone))
 
@@ -53,12 +52,14 @@ class Table:
     Parameters
     ----------
     heads : sequence of str
-        empty heads are above bars.
+        The heads of the columns; columns of bars have empty heads.
     rows : sequence of sequences of str or Cell
+        The cells of each row.
     numbers : collection of int
-        the columns that are aligned to the right.
+        The indices of the columns that are aligned to the right.
     summary : str
-        if not empty, the table is folded below this line in a notebook, and left out on a terminal.
+        If not empty, a notebook shows this line and unfolds the table on request, and a terminal shows no
+        table.
     """
 
     heads: Sequence[str]
@@ -67,7 +68,7 @@ class Table:
     summary: str = ""
 
     def to_html(self) -> Html:
-        """Return the table, of which rows after the first ones are folded."""
+        """Return the table as HTML; rows after the first eight are folded."""
         if self.summary:
             return fold(self.summary, self._write_rows(self.rows))
         first, rest = self.rows[:_UNFOLDED], self.rows[_UNFOLDED:]
@@ -119,10 +120,13 @@ class Card:
     Parameters
     ----------
     title : str or Cell
+        The first line.
     content : sequence of Table, Html or None
+        Tables and charts.
     remarks : sequence of str
+        Sentences after the content.
     subtitle : sequence of str
-        lines between the title and the content.
+        Lines between the title and the content.
     """
 
     title: str | Cell
@@ -131,7 +135,7 @@ class Card:
     subtitle: Sequence[str] = ()
 
     def to_html(self) -> Html:
-        """Return the card for a notebook."""
+        """Return the card as HTML for a notebook."""
         title = self.title.html if isinstance(self.title, Cell) else self.title
         lines = [tag("div", line) for line in (title, *self.subtitle)]
         content = [part.to_html() if isinstance(part, Table) else part for part in self.content]
@@ -143,7 +147,7 @@ class Card:
         return tag("div", head, *content, *remarks, class_="bylaw", style=look)
 
     def to_text(self) -> str:
-        """Return the card for a terminal: without bars, charts and folded tables."""
+        """Return the card as text for a terminal, without bars, charts and folded tables."""
         title = self.title.text if isinstance(self.title, Cell) else self.title
         tables = [part for part in self.content if isinstance(part, Table) and not part.summary]
         rows = [f"  {line}" for table in tables for line in table.to_lines()]
@@ -152,14 +156,17 @@ class Card:
 
 
 def list_remarks(more: int, remarks: Iterable[str]) -> list[str]:
-    """Return remarks on a table, and how many rules it leaves out."""
+    """Return the remarks on a table, preceded by the number of rules that it leaves out."""
     return [*([f"and {more} more rules, see to_frame()"] if more else []), *remarks]
 
 
 def draw_grid(
     corner: str, rows: Sequence[float], columns: Sequence[float], values: Sequence[Sequence[float]]
 ) -> Table:
-    """Return a table of values over two levels: larger values are darker, and conflicts are crosses."""
+    """Return a table of values over the levels of two rules.
+
+    Larger values have a darker background, and crosses mark levels at which the rules conflict.
+    """
     finite = [value for line in values for value in line if math.isfinite(value)]
     scale = Scale(min(finite), max(finite))
 

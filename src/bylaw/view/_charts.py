@@ -1,8 +1,7 @@
 """Charts as inline SVG, for pages and notebooks.
 
-Places along a row are percentages, so that a chart fills any width and its letters keep their size. Every
-shape has a class for the style sheet of a page, and the colors of a notebook as attributes, which a style
-sheet overrides.
+Horizontal positions are percentages, so that charts fill any width while text keeps its size. Every shape has
+a class for the style sheet of a page, and color attributes for notebooks, which a style sheet overrides.
 """
 
 from __future__ import annotations
@@ -44,21 +43,21 @@ class Scale:
     high: float
 
     def share(self, value: float) -> float:
-        """Return how far a value is from the low to the high end; values outside are put on the edge."""
+        """Return the relative position of a value, from 0 (low) to 1 (high); other values are clipped."""
         return (
             min(max((value - self.low) / (self.high - self.low), 0.0), 1.0) if self.high > self.low else 0.5
         )
 
     def place(self, value: float) -> float:
-        """Return the place of a value, in percent of the width."""
+        """Return the horizontal position of a value, in percent of the width."""
         return _EDGE + (100 - 2 * _EDGE) * self.share(value)
 
     def at(self, value: float) -> str:
-        """Return the place of a value as an attribute of SVG."""
+        """Return the horizontal position of a value as an SVG attribute, such as "42.00%"."""
         return f"{self.place(value):.2f}%"
 
     def ticks(self, most: int = 5) -> list[float]:
-        """Return at most so many round numbers within the range."""
+        """Return round numbers within the range, at most `most` of them."""
         width = self.high - self.low
         if not (0 < width < math.inf):
             return [self.low]
@@ -68,13 +67,13 @@ class Scale:
         return [i * step for i in range(first, last + 1)]
 
     def few_ticks(self) -> list[float]:
-        """Return few round numbers, but at least two: a single number does not show a scale."""
+        """Return a few round numbers within the range, at least two if possible."""
         few = self.ticks(3)
         return few if len(few) > 1 else self.ticks(5)
 
 
 def fit_scale(values: Iterable[float], around_zero: bool = False) -> Scale:
-    """Return a scale that is a little wider than all values."""
+    """Return a scale slightly wider than the range of all values, including zero if `around_zero`."""
     finite = [value for value in values if math.isfinite(value)]
     finite += [0.0] if around_zero or not finite else []
     low, high = min(finite), max(finite)
@@ -84,18 +83,18 @@ def fit_scale(values: Iterable[float], around_zero: bool = False) -> Scale:
 
 
 def draw_shape(shape: str, look: str, *content: Content, **attributes: object) -> Html:
-    """Return a shape of SVG with a class, and with the colors that it has without a style sheet."""
+    """Return an SVG shape with a class, and with colors that apply without a style sheet."""
     named = {name: f"{v:.2f}" if isinstance(v, float) else v for name, v in attributes.items()}
     return tag(shape, *content, **{**_LOOKS.get(look, {}), **named}, class_=look)
 
 
 def draw_line(x1: str, x2: str, y1: float, y2: float, look: str, **attributes: object) -> Html:
-    """Return a straight line."""
+    """Return a straight line from (x1, y1) to (x2, y2)."""
     return draw_shape("line", look, x1=x1, x2=x2, y1=float(y1), y2=float(y2), **attributes)
 
 
 def make_svg(title: str, *content: Content, height: float, class_: str = "", **attributes: object) -> Html:
-    """Return a chart as wide as its surroundings, with a title for screen readers."""
+    """Return a chart that fills the available width, with a title for screen readers."""
     size = {"width": "100%", "height": f"{height:g}", "overflow": "visible", **attributes}
     return tag(
         "svg", tag("title", title), *content, role="img", focusable="false", class_=class_ or None, **size
@@ -111,14 +110,14 @@ def _choose_anchor(place: float) -> str:
 
 
 def _draw_labels(labels: Iterable[tuple[float, str]]) -> Html:
-    """Return the numbers below a chart; screen readers find them in the rows of the chart."""
+    """Return the numbers below a chart, hidden from screen readers, which read the rows instead."""
     texts = [_draw_text(f"{place:.2f}%", 12, text, _choose_anchor(place)) for place, text in labels]
     size = {"width": "100%", "height": 16, "overflow": "visible"}
     return tag("svg", *texts, aria_hidden="true", class_="axis", focusable="false", **size)
 
 
 def _drop_touching(labels: Iterable[tuple[float, str]], width: float) -> list[tuple[float, str]]:
-    """Return the labels, from left to right, that do not touch the one before."""
+    """Return the labels from left to right, without those that would touch the previous one."""
     kept, end = [], -math.inf
     for place, text in sorted(labels):
         size = _LETTER * len(text)
@@ -132,7 +131,7 @@ def _drop_touching(labels: Iterable[tuple[float, str]], width: float) -> list[tu
 def draw_axis(
     scale: Scale, unit: Unit, ticks: Sequence[float] | None = None, width: float = _NARROW_ROW
 ) -> Html:
-    """Return the numbers below a chart that do not touch if the chart is `width` pixels wide."""
+    """Return the numbers below a chart, without those that would touch at a width of `width` pixels."""
     values = scale.few_ticks() if ticks is None else ticks
     return _draw_labels(_drop_touching(_label(values, scale, unit), width))
 
@@ -142,7 +141,7 @@ def _label(values: Iterable[float], scale: Scale, unit: Unit) -> list[tuple[floa
 
 
 class Track(NamedTuple):
-    """A rate beside its bounds: the range in which it may be, the estimate, and its interval."""
+    """A rate and its bounds: the allowed range from low to high, the estimate, and its interval."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -159,7 +158,7 @@ class Track(NamedTuple):
 def draw_track(
     title: str, track: Track, scale: Scale, height: int = 40, tone: Tone | None = None, **attributes: object
 ) -> Html:
-    """Return a chart of the allowed range (shaded), the interval (line) and the estimate (dot)."""
+    """Draw the allowed range (shaded), the confidence interval (line) and the estimate (dot) of a rate."""
     middle, color = height / 2, TONE_COLORS[tone] if tone else ACCENT
     left = 0.0 if track.low < scale.low else scale.place(track.low)
     right = 100.0 if track.high > scale.high else scale.place(track.high)
@@ -197,7 +196,7 @@ def draw_track_axis(track: Track, scale: Scale, unit: Unit) -> Html:
 
 
 def draw_bar(title: str, share: float, width: str = "100%", tone: Tone | None = None) -> Html:
-    """Return a horizontal bar as long as a share of the width."""
+    """Draw a horizontal bar whose length is a share of the width."""
     share = min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.0
     color = {"fill": TONE_COLORS[tone]} if tone else {}
     rect = draw_shape("rect", "bar", x=0, y=5, width=f"{100 * share:.2f}%", height=14, rx=2, **color)
@@ -205,7 +204,7 @@ def draw_bar(title: str, share: float, width: str = "100%", tone: Tone | None = 
 
 
 def draw_stack(title: str, parts: Sequence[tuple[str, float]]) -> Html:
-    """Return shares of a total, (look, share), side by side."""
+    """Draw shares of a total side by side; each part is a tuple of a class and a share."""
     starts = itertools.accumulate((share for _, share in parts), initial=0.0)
     pieces = [
         draw_shape("rect", look, x=f"{100 * start:.2f}%", y=0, width=f"{100 * share:.2f}%", height=22)
@@ -215,7 +214,7 @@ def draw_stack(title: str, parts: Sequence[tuple[str, float]]) -> Html:
 
 
 def draw_dots(title: str, before: float, after: float, scale: Scale) -> Html:
-    """Return a row with an open circle before, a full circle after, and the way between."""
+    """Draw a row with an open circle (before), a full circle (after) and a line between them."""
     return make_svg(
         title,
         *(draw_line(scale.at(tick), scale.at(tick), 0, 28, "grid") for tick in scale.few_ticks()),
@@ -228,7 +227,7 @@ def draw_dots(title: str, before: float, after: float, scale: Scale) -> Html:
 
 
 class Point(NamedTuple):
-    """A point of a curve; `up` is nan where the rules conflict."""
+    """A point of a curve; `up` is nan if the rules conflict."""
 
     across: float
     up: float
@@ -238,7 +237,7 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class Field:
-    """The area of a plot: an axis across, an axis up, and margins in pixels."""
+    """The area of a plot: its horizontal and vertical axes, and its margins in pixels."""
 
     across: Scale
     up: Scale
@@ -247,11 +246,11 @@ class Field:
     bottom: float = 12.0
 
     def y(self, value: float) -> float:
-        """Return the place of a value, in pixels from the top."""
+        """Return the vertical position of a value, in pixels from the top."""
         return self.height - self.bottom - (self.height - self.bottom - self.top) * self.up.share(value)
 
     def draw_path(self, points: Sequence[tuple[float, float]], look: str) -> list[Html]:
-        """Return a line through points, with gaps where values are missing."""
+        """Draw lines between successive points, with gaps at missing values."""
         return [
             draw_line(self.across.at(x1), self.across.at(x2), self.y(y1), self.y(y2), look)
             for (x1, y1), (x2, y2) in itertools.pairwise(points)
@@ -259,11 +258,11 @@ class Field:
         ]
 
     def draw_level(self, value: float, look: str) -> Html:
-        """Return a horizontal line."""
+        """Draw a horizontal line at a value."""
         return draw_line("0%", "100%", self.y(value), self.y(value), look)
 
     def draw_grid(self, most: int) -> list[Html]:
-        """Return horizontal lines at round numbers."""
+        """Draw horizontal lines at round numbers."""
         return [self.draw_level(tick, "grid") for tick in self.up.ticks(most)]
 
     def frame(
@@ -273,7 +272,7 @@ class Field:
         wide: bool = False,
         style: str | None = None,
     ) -> Html:
-        """Return a plot with labels, (value, text), in a column of their own at the left."""
+        """Return the plot with labels, tuples of value and text, at its left."""
         texts = [_draw_text("100%", self.y(value) + 4, text, "end") for value, text in labels]
         size = {"width": "100%", "height": f"{self.height:g}", "overflow": "visible"}
         side = tag("svg", *texts, aria_hidden="true", focusable="false", **size)
@@ -281,7 +280,7 @@ class Field:
         return tag("div", side, tag("div", *content), class_="framed wide" if wide else "framed", style=style)
 
     def label_ticks(self, unit: Unit, most: int) -> list[tuple[float, str]]:
-        """Return round numbers of the axis up, with their texts."""
+        """Return round numbers of the vertical axis with their texts."""
         return [(tick, format_amount(tick, unit)) for tick in self.up.ticks(most)]
 
 
@@ -296,25 +295,26 @@ def draw_curve(
     control: Content = None,
     style: str | None = None,
 ) -> Html:
-    """Return a curve with its axes: costs over the levels of a rule, in notebooks and reports.
+    """Draw a curve of costs over the levels of a rule, with its axes.
 
     Parameters
     ----------
     title : str
+        The title for screen readers.
     points : sequence of Point
-        by rising place across; those without a value are circles at the bottom.
+        The points from left to right; those without a value are drawn as circles at the bottom.
     units : tuple
-        of the axis across, and of the axis up.
+        The units of the horizontal and of the vertical axis.
     up : Scale, optional
-        by default, one that fits the points.
+        The vertical scale; by default, one that fits the points.
     now : int, optional
-        the point of the present level, which is marked.
+        The index of the point at the present level, which is marked.
     description : str
-        for screen readers.
+        A description for screen readers.
     control : Html, optional
-        below the axis, such as a slider.
+        Content below the axis, such as a slider.
     style : str, optional
-        of the frame, for pages without a style sheet.
+        Inline style of the frame, for pages without a style sheet.
     """
     xs = [point.across for point in points]
     across = Scale(min(xs), max(xs))
@@ -344,10 +344,10 @@ def draw_reliability(
     bins: Sequence[tuple[float, float, float]],
     before: Sequence[tuple[float, float, float]] = (),
 ) -> Html:
-    """Return a reliability diagram of (confidence, accuracy, share of rows); on the diagonal they agree.
+    """Draw a reliability diagram; on its diagonal, confidence and accuracy agree.
 
-    Open circles are the bins before calibration.
-    """
+    Each bin is a tuple of confidence, accuracy and share of the rows. Open circles are bins before
+    calibration."""
     points = [*before, *bins]
     # The axes start at the largest quarter below all points, with round steps from there to one.
     steps = {0.0: 0.25, 0.25: 0.25, 0.5: 0.1, 0.75: 0.05}

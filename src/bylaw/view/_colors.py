@@ -1,4 +1,4 @@
-"""Colors of pages in light and dark themes, and of notebook cards."""
+"""The colors of pages in light and dark themes, and of notebook cards."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LIGHT, DARK = ({name: pair[i] for name, pair in _PAGE_COLORS.items()} for i in (
 
 
 def write_color_variables() -> str:
-    """Return CSS custom properties: by the reader's setting, by the theme button, and light on paper."""
+    """Return CSS variables for light and dark themes; printed pages always use the light theme."""
     day, night = ("".join(f"--{name}:{color};" for name, color in theme.items()) for theme in (LIGHT, DARK))
     return (
         f":root{{color-scheme:light;{day}}}"

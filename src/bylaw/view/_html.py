@@ -1,4 +1,4 @@
-"""HTML that cannot forget to escape: text is escaped unless it is `Html`, and only `tag` makes `Html`."""
+"""HTML that is always escaped: text is escaped unless it is `Html`, and `tag` and `join` return `Html`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from bylaw.view._colors import Tone
 from bylaw.view._numbers import pluralize
 
 _VOID = {"input", "meta", "br", "hr"}
-MOST_ROWS = 100  # of a table or list of a page
+MOST_ROWS = 100  # the maximum number of rows in a table or list of a page
 SIGNS: dict[Tone, str] = {"good": "✓", "bad": "✕", "open": "?"}
 
 
 class Html(str):
-    """A text that is markup already."""
+    """Text that already is HTML markup and is not escaped again."""
 
     __slots__ = ()
 
@@ -24,7 +24,7 @@ Content = Html | str | None  # None is left out
 
 
 def escape(text: Content) -> Html:
-    """Return plain text as markup, and markup unchanged."""
+    """Convert plain text to HTML; return HTML unchanged."""
     if text is None:
         return Html("")
     return text if isinstance(text, Html) else Html(_escape_text(text))
@@ -35,16 +35,15 @@ def _escape_text(text: object) -> str:
 
 
 def join(parts: Iterable[Content], between: str = "") -> Html:
-    """Join parts of a page, with a text between them."""
+    """Join parts of a page, with an optional text between them."""
     return Html(escape(between).join(escape(part) for part in parts))
 
 
 def tag(name: str, /, *content: Content, **attributes: object) -> Html:
-    """Return one element.
+    """Return one HTML element.
 
-    Attributes with the value None or False are left out, and those with True have no value. A trailing
-    underscore is dropped (class_), and other underscores become hyphens (aria_label).
-    """
+    Attributes that are None or False are left out, and those that are True have no value. In names, a
+    trailing underscore is dropped (`class_`), and other underscores become hyphens (`aria_label`)."""
     written = []
     for key, value in attributes.items():
         if value is None or value is False:
@@ -57,17 +56,17 @@ def tag(name: str, /, *content: Content, **attributes: object) -> Html:
 
 
 def fold(summary: Content, *content: Content) -> Html:
-    """Return content that is closed at first, below a line that opens it."""
+    """Return content that is hidden until the reader opens it by its summary line."""
     return tag("details", tag("summary", summary), *content)
 
 
 def make_list(items: Iterable[Content], class_: str | None = None) -> Html:
-    """Return a list without numbers."""
+    """Return a bulleted list."""
     return tag("ul", *(tag("li", item) for item in items), class_=class_)
 
 
 def make_badge(words: str, tone: Tone) -> Html:
-    """Return words with a sign, so that color does not carry the meaning alone."""
+    """Return words with a sign, so that their meaning does not depend on color."""
     return tag("span", tag("span", SIGNS[tone], aria_hidden="true"), f" {words}", class_=f"badge {tone}")
 
 
@@ -78,17 +77,23 @@ def make_page_table(
     class_: str | None = None,
     rest: tuple[str, str] = ("row", ""),
 ) -> Html:
-    """Return a table of a page, in which the first cell names its row, and a note on the rows left out.
+    """Return a table of a page; the first cell of each row is its head.
+
+    Only the first 100 rows are shown, followed by a note with the number of the others.
 
     Parameters
     ----------
     caption : str or Html
+        The caption.
     heads : iterable of str or Html
+        The heads of the columns.
     rows : sequence of sequences of str or Html
+        The cells of each row.
     class_ : str, optional
-        of a table that is a chart, which always fits; a table of data scrolls if it is too wide.
+        The class of a table that contains a chart and always fits the page. Other tables scroll if they are
+        too wide.
     rest : tuple
-        the name of a row and an addition, for the note.
+        The word for a row and an addition, for the note.
     """
     if (more := len(rows) - MOST_ROWS) > 0:
         note = tag("p", f"Not shown: {pluralize(more, rest[0])}{rest[1]}.", class_="note")

@@ -1,4 +1,4 @@
-"""Numbers, counts, dates and names as people read them."""
+"""Formatting of numbers, counts, dates and names for people."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from datetime import datetime
 from typing import Literal
 
 Unit = Literal["share", "points", "plain"]
-"""How a number is read: as a share of all, as a difference of shares, or as it is."""
+"""The unit of a number: a share in percent, a difference in percentage points, or a plain number."""
 
 _SPACE = "\N{NO-BREAK SPACE}"
 _MINUS = "\N{MINUS SIGN}"
 _MISSING = "\N{EM DASH}"
-_ROUNDING = 1e-6  # values that differ by less count as equal, as in verdicts
+_ROUNDING = 1e-6  # smaller differences count as zero, as in verdicts
 
 
 def round_number(value: float, digits: int = 3) -> str:
-    """Format a number with a few significant digits, without an exponent where it can be avoided."""
+    """Format a number with a few significant digits, without an exponent if possible."""
     if not math.isfinite(value):
         return _MISSING if math.isnan(value) else "unlimited"
     if not value:
@@ -31,13 +31,13 @@ def round_number(value: float, digits: int = 3) -> str:
 
 
 def _trim(text: str) -> str:
-    """Drop trailing zeros, and write a real minus sign."""
+    """Remove trailing zeros, and use a real minus sign."""
     text = text.rstrip("0").rstrip(".") if "." in text else text
     return "0" if text == "-0" else text.replace("-", _MINUS)
 
 
 def format_amount(value: float, unit: Unit, exactly: bool = False) -> str:
-    """Format a number in its unit: rounded, or exactly as a rule states it."""
+    """Format a number in its unit, either rounded or with all digits of a number in a rule."""
     if not math.isfinite(value) or (unit == "plain" and not exactly):
         return round_number(value)
     value = value if unit == "plain" else 100 * value
@@ -64,7 +64,7 @@ def format_points(difference: float) -> str:
 
 
 def format_range(ends: Sequence[float], unit: Unit) -> str:
-    """Format one exact amount, or a range between two, with the unit once."""
+    """Format one exact amount, or a range of two with the unit once, such as "2 to 5 points"."""
     *low, high = (format_amount(end, unit, exactly=True) for end in ends)
     if not low:
         return high
@@ -72,7 +72,7 @@ def format_range(ends: Sequence[float], unit: Unit) -> str:
 
 
 def format_beside(value: float, limits: Sequence[float], unit: Unit) -> str:
-    """Format an amount with as many digits as it takes to differ from its limits."""
+    """Format an amount with as many digits as needed to show that it differs from its limits."""
     near = [limit for limit in limits if _ROUNDING < abs(value - limit) < math.inf]
     if any(format_amount(value, unit) == format_amount(limit, unit) for limit in near):
         places = math.ceil(-math.log10(min(abs(value - limit) for limit in near)))
@@ -81,7 +81,7 @@ def format_beside(value: float, limits: Sequence[float], unit: Unit) -> str:
 
 
 def format_bounds(lower: float, upper: float, write: Callable[[float], str], between: str = " to ") -> str:
-    """Format an interval, of which one end may be open; return an empty text if both are."""
+    """Format an interval; ends may be infinite, and the text is empty if both are."""
     if math.isfinite(lower) and math.isfinite(upper):
         return f"{write(lower)}{between}{write(upper)}"
     if math.isfinite(lower):
@@ -95,7 +95,7 @@ def format_signed(value: float) -> str:
 
 
 def format_count(number: float) -> str:
-    """Format a whole number with separators of thousands."""
+    """Format a whole number with thousands separators."""
     return f"{number:,.0f}"
 
 
@@ -105,7 +105,7 @@ def pluralize(number: int, one: str, many: str | None = None) -> str:
 
 
 def count_of(part: int, total: int, one: str) -> str:
-    """Format a part of several things, such as "2 of 3 rules" or "the only rule"."""
+    """Format a part of a number of things, such as "2 of 3 rules" or "the only rule"."""
     return f"the only {one}" if total == 1 else f"{format_count(part)} of {pluralize(total, one)}"
 
 
@@ -119,23 +119,23 @@ def format_moment(moment: str | datetime) -> str:
 
 
 def shorten(value: object, most: int = 40) -> str:
-    """Return a name, cut after `most` characters."""
+    """Return a name, cut to at most `most` characters."""
     text = str(value)
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def quote(value: object) -> str:
-    """Return a name in quotation marks, cut where it is long."""
+    """Return a name in quotation marks, shortened if it is long."""
     return f"“{shorten(value)}”"
 
 
 def capitalize(words: str) -> str:
-    """Return a text with its first letter in upper case, and all others as they are."""
+    """Return text with its first letter in upper case and the others unchanged."""
     return words[:1].upper() + words[1:]
 
 
 def join_words(items: Sequence[str], word: str = "and") -> str:
-    """Join words as in "a, b and c"."""
+    """Join words with commas and a final `word`, as in "a, b and c"."""
     if len(items) < 2:
         return "".join(items)
     return f"{', '.join(items[:-1])} {word} {items[-1]}"

@@ -1,7 +1,7 @@
 """Rules, rates and prices in English sentences.
 
-Sentences are made of the phrases that rates and families define; rules without a phrase keep their own text.
-"""
+Sentences are built from the phrases of rates and families. Rules without a phrase are shown as their exact
+text."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ from bylaw.view._numbers import (
 if TYPE_CHECKING:
     from bylaw.program import Certificate
 
-_LEAST_SAVING = 1e-6  # less than this is written as nothing
+_LEAST_SAVING = 1e-6  # smaller savings are written as nothing
 
 
 def find_unit(rate: Objective) -> Unit:
-    """Return how values of a rate are read: a ratio of shares, or one less a share, is read as a share."""
+    """Return the unit of a rate: "share" for shares of cases, "points" for differences, or "plain"."""
     if isinstance(rate, Worst):
         return "share" if rate.is_probability else "plain"
     if isinstance(rate, Ratio):
@@ -55,7 +55,7 @@ def find_unit(rate: Objective) -> Unit:
 
 
 def find_level_unit(statement: Statement) -> Unit:
-    """Return how the level of a rule is read: a factor of a rate is read as a share of it."""
+    """Return the unit of the level of a rule; a level that multiplies a rate is a share."""
     if isinstance(statement, Family):
         return "share" if statement.definition.ratio else "points"
     rate, limit = _get_sides(statement)
@@ -65,19 +65,19 @@ def find_level_unit(statement: Statement) -> Unit:
 
 
 def is_factor(statement: Statement) -> bool:
-    """Return whether the level of a rule multiplies a rate."""
+    """Return whether the level of a rule multiplies a rate, as in a >= 0.8 * b."""
     if isinstance(statement, Family):
         return statement.definition.ratio
     return bool(_get_sides(statement)[1].terms)
 
 
 def _get_sides(rule: Rule | Band) -> tuple[Rate, Rate]:
-    """Return the rate that is bounded, and its bound."""
+    """Return the rate that is bounded and its bound."""
     return (rule.left, rule.right) if isinstance(rule, Rule) else (rule.rate, rule.limit)
 
 
 def write_sentence(statement: Statement, kind: Kind = "labels") -> str:
-    """Return what a rule or family demands in one sentence, or its own text if there is none."""
+    """Describe a rule or family in one sentence; return its exact text if it has no phrase."""
     if isinstance(statement, Family):
         sentence = _write_family(statement, kind)
     else:
@@ -87,7 +87,7 @@ def write_sentence(statement: Statement, kind: Kind = "labels") -> str:
 
 
 def describe_rate(rate: Objective, kind: Kind = "labels") -> str:
-    """Return a noun for a rate, such as "the share of all cases that are referred", or its own text."""
+    """Describe a rate, as in "the share of all cases that are referred"; else return its exact text."""
     if isinstance(rate, Worst):
         names = ["true label" if name == LABEL else name for name in rate.by]
         return f"{describe_rate(rate.rate, kind)} in the worst group by {join_words(names)}"
@@ -106,25 +106,25 @@ def describe_rate(rate: Objective, kind: Kind = "labels") -> str:
         case ((atom, 1.0),) if not rate.constant:
             return _write_noun(atom, kind)
         case ((atom, -1.0),) if rate.constant == 1:
-            return f"one less {_write_noun(atom, kind)}"
+            return f"one minus {_write_noun(atom, kind)}"
         case ((atom, 1.0), (other, factor)) if factor < 0 and not rate.constant:
             share = _write_factor(-factor)
-            return f"{_write_noun(atom, kind)}, less {share}{_write_noun(other, kind, like=atom)}"
+            return f"{_write_noun(atom, kind)}, minus {share}{_write_noun(other, kind, like=atom)}"
     return str(rate)
 
 
 def _find_part_phrase(atom: Atom, other: Atom) -> str | None:
-    """Return how cases of one rate are counted among those of another, if they are."""
+    """Return the phrase for cases of one rate among those of another; None without such a phrase."""
     return atom.definition.part_phrases.get(other.name) if atom.event == other.event else None
 
 
 def name_saving(rate: Objective) -> str:
-    """Return what a lower rate saves, as it follows a number: "of error"."""
+    """Return what a lower rate saves, as text after a number, such as "of error"."""
     return _find_saving(rate) or f"of {rate}"
 
 
 def name_cost(rate: Objective) -> str:
-    """Return what is minimized, in a word or two."""
+    """Return the name of the objective in one or two words, such as "error"."""
     return _find_saving(rate).removeprefix("of ") or "cost"
 
 
@@ -138,7 +138,7 @@ def _find_saving(rate: Objective) -> str:
 
 
 def _find_step(statement: Statement) -> float:
-    """Return the step of a level that a price is stated for: a point, or a tenth of other numbers."""
+    """Return the change of a level for which a price is given: one point, or a tenth of other numbers."""
     if find_level_unit(statement) != "plain":
         return 0.01
     try:
@@ -149,7 +149,7 @@ def _find_step(statement: Statement) -> float:
 
 
 def name_step(statement: Statement) -> str:
-    """Return the step of a rule's level that a price is stated for."""
+    """Return the change of a rule's level for which its price is given, as text."""
     if find_level_unit(statement) != "plain":
         return "one point"
     step = _find_step(statement)
@@ -157,18 +157,18 @@ def name_step(statement: Statement) -> str:
 
 
 def write_cost(amount: float, minimize: Objective) -> str:
-    """Return a change of the objective: in points if it is a share, or a difference of shares."""
+    """Format a change of the objective, in points if the objective is a share or a difference of shares."""
     return format_points(amount) if minimize.is_probability else round_number(amount)
 
 
 def write_amount_saved(price: float, statement: Statement, minimize: Objective) -> str:
-    """Return how much one step of a rule's level saves at this price; empty if next to nothing."""
+    """Format the saving from loosening a rule by one step; empty if it is practically zero."""
     saved = price * _find_step(statement)
     return "" if saved < _LEAST_SAVING else write_cost(saved, minimize)
 
 
 def write_saving(price: float, statement: Statement, minimize: Objective) -> str:
-    """Return how much of what one step saves, as in "0.2 points of error"; empty if next to nothing."""
+    """Format the saving from loosening a rule by one step, as in "0.2 points of error"; empty if zero."""
     amount = write_amount_saved(price, statement, minimize)
     return amount and f"{amount} {name_saving(minimize)}"
 
@@ -180,56 +180,58 @@ def write_price(
     without: float | None = None,
     vacuous: bool = False,
 ) -> str:
-    """Return what a rule costs, in a sentence.
+    """Describe in a sentence what a rule costs.
 
     Parameters
     ----------
     price : float
-        its shadow price: what a small step of its level saves. At zero, the rule may still cost something.
+        The shadow price: the saving from a small change of the level, per unit. A rule with price zero may
+        still have a cost.
     statement : Rule, Band or Family
+        The rule or family.
     minimize : Rate, Ratio or Worst
-        the objective.
+        The objective.
     without : float, optional
-        how much lower the objective is without the rule, if that is known.
+        How much lower the objective is without the rule, if that is known.
     vacuous : bool
-        whether the rule holds only as 0/0, so that its shadow price has no meaning.
+        Whether the rule is satisfied only because its rate is 0/0, so that its price has no meaning.
     """
     saved = "" if vacuous else write_saving(price, statement, minimize)
     sentence = f"Loosening it by {name_step(statement)} would save {saved or 'nothing'}."
     if vacuous:
-        sentence = "It holds only because its rate is 0/0, so that it has no shadow price."
+        sentence = "It is satisfied only because its rate is 0/0, so it has no shadow price."
     if saved or without is None:
         return sentence
     if without < _LEAST_SAVING:
-        return f"{sentence if vacuous else ''} It costs nothing: without it, nothing would be saved.".strip()
+        return f"{sentence if vacuous else ''} It costs nothing: removing it would save nothing.".strip()
     return f"{sentence} Without it, {write_cost(without, minimize)} {name_saving(minimize)} would be saved."
 
 
 def describe_certificate(certificate: Certificate) -> str:
-    """Return what was certified when a policy was made."""
+    """Describe in a sentence what held-out rows certified when the policy was made."""
     return (
-        f"When the policy was made, {pluralize(certificate.rows, 'held-out case')} certified that all rules "
+        f"When the policy was made, {pluralize(certificate.rows, 'held-out case')} proved that all rules "
         f"hold together for the population they come from, with {format_percent(certificate.confidence)} "
         "confidence."
     )
 
 
 def describe_group(conditions: Conditions) -> str:
-    """Return the conditions that make a group, such as 'sex “F” and true label “1”'."""
+    """Describe the conditions of a group, as in 'sex “F” and true label “1”'."""
     named = [f"{name} {quote(value)}" for name, value in conditions if name != LABEL]
     named += [f"true label {quote(value)}" for name, value in conditions if name == LABEL]
     return join_words(named)
 
 
 def _fill_phrase(atom: Atom, kind: Kind) -> str:
-    """Return what the definition of a rate states of the cases that it counts, or of their mean."""
+    """Return the phrase of a rate with its arguments filled in."""
     definition = atom.definition
     phrase = ACTION_SPACES[kind].choose_phrase(definition.phrase, definition.set_phrase)
     return phrase.format(*map(quote, atom.arguments))
 
 
 def _write_cases(atom: Atom, kind: Kind) -> str:
-    """Return the cases that a rate is a share of."""
+    """Describe the cases of which a rate is a share."""
     decided = "" if atom.decided is None else f" {_write_decided(quote(atom.decided), kind)}"
     if not atom.conditions:
         return f"cases{decided}" if decided else "all cases"
@@ -251,7 +253,7 @@ def _write_noun(atom: Atom, kind: Kind, like: Atom | None = None) -> str:
 
 
 def _write_rule(rule: Rule | Band, kind: Kind) -> str:
-    """Return a rule in words; empty if it is not a bound, a share of a rate, or a difference."""
+    """Describe a rule in words; empty unless it bounds a rate, a share of a rate, or a difference."""
     rate, limit = _get_sides(rule)
     level, unit = limit.constant, find_unit(rate)
     if rate.constant:
@@ -286,7 +288,7 @@ def _write_rule(rule: Rule | Band, kind: Kind) -> str:
 
 
 def _write_level(level: float, unit: Unit) -> str:
-    """Return a number that a rule states, which is never rounded."""
+    """Format a number of a rule, which is never rounded."""
     return format_amount(level, unit, exactly=True)
 
 
@@ -295,7 +297,7 @@ def _write_factor(factor: float) -> str:
 
 
 def _write_family(family: Family, kind: Kind) -> str:
-    """Return the phrase of a family's definition, filled in, with its level; empty if it has no phrase."""
+    """Describe a family by its phrase and level; empty if it has no phrase."""
     definition, space = family.definition, ACTION_SPACES[kind]
     phrase = space.choose_phrase(definition.phrase, definition.set_phrase)
     if not phrase:
@@ -319,7 +321,7 @@ def _write_family(family: Family, kind: Kind) -> str:
 
 
 def _write_levels(family: Family, unit: Unit) -> str:
-    """Return the level of a family, or those of its groups."""
+    """Format the level of a family, or the levels of its groups."""
     if not isinstance(family.level, tuple):
         return _write_level(family.level, unit)
     levels = []

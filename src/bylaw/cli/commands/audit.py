@@ -67,10 +67,10 @@ def run_audit(
 ) -> None:
     """Test each rule on held-out rows.
 
-    Exit codes, for gates: 0 all rules are certified, 1 a rule is violated, 4 undecided, 2 trouble, such as a
+    Exit codes, for gates: 0 all rules are certified, 1 a rule is violated, 4 undecided, 2 an error, such as a
     missing file.
-    An audit is one look at the policy: with --record, later audits state how many there were.
-    If labels or groups of some rows are missing, each rule is tested on the rows with all that it refers to.
+    Every audit is one look at the policy. With --record, later audits state the number of looks.
+    If labels or groups of some rows are missing, each rule is tested on the rows that have what it needs.
 
     [bold]Examples[/bold]
 
@@ -212,8 +212,8 @@ def run_watch(
 ) -> None:
     """Watch a policy on rows as they arrive, as often as you like.
 
-    Exit codes, for jobs: 0 no alarm, 1 an alarm, 2 trouble. While all rules hold, the probability of an
-    alarm that one is broken is at most --ever, over all runs together.
+    Exit codes, for jobs: 0 no alarm, 1 an alarm, 2 an error. While all rules are satisfied, the probability
+    of an alarm that a rule is violated is at most --ever, over all runs together.
     A run counts all of its rows or none. The same rows are not counted twice.
 
     [bold]Examples[/bold]
@@ -280,7 +280,7 @@ def run_watch(
                 )
         if batch not in monitor.batches:
             counted = False
-            remark(f"all rows of {table} were counted before, under another name")
+            remark(f"all rows of {table} were counted before, under another name, and are not counted again")
         shown = options.keep_given(min_cell=given.min_cell)
         if plot is not None:
             import matplotlib

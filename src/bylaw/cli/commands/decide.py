@@ -161,7 +161,7 @@ def run_explain(
     if table is not None and (row is None) == (wanted is None):
         raise OptionError("one of --row NUMBER (counted from 0) and --id ID must be given")
     if table is not None and row is not None and not row.isdecimal():
-        raise OptionError(f"--row must be a number, from 0, got {row!r}")
+        raise OptionError(f"--row must be the number of a row, counted from 0, got {row!r}")
     secret = options.read_key(given)
     (table,) = open_tables(context, table)
     tables = PolicyTables.open(policy, given, deciding=True)

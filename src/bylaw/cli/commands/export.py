@@ -44,7 +44,7 @@ def run_sql(
         typer.Option(help="Instead, the placeholder of a parameter with the key, such as $1 or ?."),
     ] = None,
 ) -> None:
-    """Write one SELECT statement: the probability of each action and, with ids, the decision.
+    """Write the policy as a SELECT statement with the probability of each action and, with ids, the decision.
 
     [bold]Examples[/bold]
 
@@ -70,7 +70,7 @@ def run_sql(
 
 @export.command("python")
 def run_python(policy: options.PolicyPath, output: TextOutput = STREAM) -> None:
-    """Write a Python file that needs only the standard library.
+    """Write the policy as a Python file that needs only the standard library.
 
     [bold]Example[/bold]
 
@@ -84,7 +84,7 @@ def run_python(policy: options.PolicyPath, output: TextOutput = STREAM) -> None:
 
 @export.command("onnx")
 def run_onnx(policy: options.PolicyPath, output: Output) -> None:
-    """Write an ONNX model of the probabilities.
+    """Write the policy as an ONNX model that computes the probabilities of the actions.
 
     [bold]Example[/bold]
 
