@@ -233,7 +233,7 @@ def test_labels_keep_their_type():
         ),
         (
             lambda e: e["groups"].update(hidden=[0, 1] * 350),
-            "needs the probabilities of 'hidden', as in its fit; pass groups={'hidden': {value: its probabilities, ...}}",
+            "of 'hidden', as in its fit; pass groups={'hidden': {value: its probabilities, ...}}",
             Remedy("pass_group_probabilities", "hidden"),
         ),
         (lambda e: e.pop("references"), "references={'old'", Remedy("pass_reference", "old")),
