@@ -359,6 +359,6 @@ def test_what_cannot_be_swept_is_refused(rows, sweep, message):
 def test_a_problem_comes_first(rows):
     with pytest.raises(OptionError, match="must be a Problem, got"):
         frontier(rows.evidence(), Problem(error(), [BUDGET]), {BUDGET: [0.1]})
-    with pytest.raises(ValueError, match="not as ndarray"):
+    with pytest.raises(ValueError, match="got ndarray"):
         frontier(Problem(error(), [BUDGET]), rows.P, {BUDGET: [0.1]})
     assert isinstance(rows.evidence(), Evidence)
