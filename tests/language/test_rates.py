@@ -182,5 +182,5 @@ def test_two_functions_cannot_share_a_name():
         return np.ones((2, 2))
 
     rules = [custom(one, name="f") <= 1, custom(other, name="f") <= 2]
-    with pytest.raises(RuleError, match="two costs are both called"):
+    with pytest.raises(RuleError, match="must have the same function in all rules"):
         solve(Problem(error(), rules), EVIDENCE)

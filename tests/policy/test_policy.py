@@ -228,12 +228,12 @@ def test_labels_keep_their_type():
         (lambda e: e["groups"].update(known=[0] * 699 + [5]), r"not fitted on: \['5'\]", None),
         (
             lambda e: e["groups"].update(known={0: [0.5] * 700, 1: [0.5] * 700}),
-            "fitted with values of 'known'",
+            "needs the values of 'known'",
             Remedy("pass_groups", "known"),
         ),
         (
             lambda e: e["groups"].update(hidden=[0, 1] * 350),
-            "fitted with probabilities of 'hidden'; pass groups={'hidden': {value: its probabilities, ...}}",
+            "of 'hidden', as in its fit; pass groups={'hidden': {value: its probabilities, ...}}",
             Remedy("pass_group_probabilities", "hidden"),
         ),
         (lambda e: e.pop("references"), "references={'old'", Remedy("pass_reference", "old")),

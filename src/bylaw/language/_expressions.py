@@ -650,7 +650,7 @@ class Rule:
 
     @property
     def template(self) -> str:
-        """The text of the rule with the word `level` instead of its level."""
+        """The text of the rule with the word `level` in place of the number that bounds it."""
         return f"{self.left} {self.sense} {_format_template(self.right, self)}"
 
     @property
@@ -764,7 +764,7 @@ class Band:
 
     @property
     def template(self) -> str:
-        """The text of the rule with the word `level` instead of its level."""
+        """The text of the rule with the word `level` in place of the number that bounds it."""
         return f"abs({self.rate}) <= {_format_template(self.limit, self)}"
 
     def at(self, level: float) -> Band:

@@ -152,7 +152,7 @@ class Family:
 
     @property
     def template(self) -> str:
-        """The text of the family with the word `level` instead of its level."""
+        """The text of the family with the word `level` in place of the number that bounds its rules."""
         return self._format("level")
 
     def __str__(self) -> str:
@@ -253,8 +253,8 @@ def demographic_parity(
     between : {"overall", "groups"}
         Compare each group with all rows ("overall") or with every other group ("groups").
     labels : list, optional
-        The labels that the rules refer to; all by default, or all options if there are no
-        classes. Other options must be named.
+        The labels that the rules refer to; all by default, or all options if there are no classes. Other
+        options must be named.
 
     Returns
     -------
@@ -272,7 +272,7 @@ def demographic_parity(
 def equalized_odds(attributes: Any, *, tol: Any, between: Between = "overall", labels: Any = None) -> Family:
     """Return equalized odds: abs(P(decision = y | group, Y = t) - P(decision = y | Y = t)) <= tol.
 
-    There is a rule for every group, decision y and true label t.
+    There is a rule for every group, decision y and true label t; Y is the true label.
 
     Parameters
     ----------
@@ -305,7 +305,7 @@ def equal_opportunity(
 ) -> Family:
     """Return equal opportunity: abs(P(decision = y | group, Y = y) - P(decision = y | Y = y)) <= tol.
 
-    There is a rule for every group and label y.
+    There is a rule for every group and label y; Y is the true label.
 
     Parameters
     ----------
@@ -396,12 +396,11 @@ def predictive_parity(
 ) -> Family:
     """Return predictive parity: abs(P(Y = y | decision = y, group) - P(Y = y | decision = y)) <= tol.
 
-    There is a rule for every group and label y: a decision is correct equally often in every group. These
-    rates are
-    ratios and their differences are not linear. `solve` therefore bounds the precision of each group near a
-    common
-    level, and searches for the level with the least cost. If a label is never assigned in a group, its
-    precision in that group is undefined, and the group's rule for the label is satisfied.
+    There is a rule for every group and label y: a decision is correct equally often in every group (Y is the
+    true label). These rates are ratios and their differences are not linear. `solve` therefore bounds the
+    precision of each group near a common level, and searches for the level with the least cost. If a label is
+    never assigned in a group, its precision in that group is undefined, and the group's rule for the label is
+    satisfied.
 
     Parameters
     ----------

@@ -317,7 +317,7 @@ class Problem:
         return self._state(self.minimize, rules)
 
     def _state(self, minimize: Objective, rules: Sequence[Statement]) -> Problem:
-        """Return a problem with the same kind of decisions, even if no rate implies it."""
+        """Return a problem with this objective and these rules, and the same kind of decisions as `self`."""
         found = Problem(minimize, rules, self.classes, self.decisions, self.reject)
         if found.kind == self.kind:
             return found

@@ -178,7 +178,7 @@ def _selected(label: Value, *, space: ActionSpace) -> Meaning:
 def recall(label: Value) -> Rate:
     """Return the recall (sensitivity, true positive rate), P(decision == label | Y == label).
 
-    It is short for `selected(label).given(label=label)`.
+    Y is the true label. The rate is short for `selected(label).given(label=label)`.
 
     Parameters
     ----------
@@ -201,10 +201,9 @@ def recall(label: Value) -> Rate:
 def precision(label: Value) -> Rate:
     """Return the precision (positive predictive value), P(Y == label | decision == label).
 
-    For sets, it is P(Y == label | label in the set). It is the ratio of P(Y == label and decision == label)
-    and
-    P(decision == label). A bound on it is multiplied out to an equivalent linear rule. If the label is never
-    assigned, the ratio is 0/0, and the rule is satisfied.
+    Y is the true label. For sets, it is P(Y == label | label in the set). It is the ratio of P(Y == label and
+    decision == label) and P(decision == label). A bound on it is multiplied out to an equivalent linear rule.
+    If the label is never assigned, the ratio is 0/0, and the rule is satisfied.
 
     Parameters
     ----------
@@ -279,7 +278,9 @@ def _f1(label: Value, *, space: ActionSpace) -> Meaning:
 
 
 def balanced_error() -> Rate:
-    """Return the balanced error, the mean over classes of P(decision is a label other than Y | Y == class).
+    """Return the balanced error, the mean over classes of P(decision is a wrong label | Y == class).
+
+    Y is the true label.
 
     Returns
     -------
@@ -332,7 +333,7 @@ def _made_of_others(*, space: ActionSpace) -> Meaning:
 
 
 def cost(matrix: Sequence[Sequence[float]]) -> Rate:
-    """Return the expected cost, E[matrix[Y, decision]].
+    """Return the expected cost, E[matrix[Y, decision]], where Y is the true label.
 
     Parameters
     ----------

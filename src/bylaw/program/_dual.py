@@ -216,7 +216,7 @@ class NormPass:
 
     @cached_property
     def _costs(self) -> list[tuple[NDArray[np.int64], sparse.csr_array, Floats]]:
-        """For each action: the features on which rules depend, B'B and B'b (coefficients B, bounds b)."""
+        """For each action: the features on which rules depend, and the products B'B and B'b for `measure`."""
         by_action, n_actions, costs = self.form.couplings.tocsc(), self.form.base.shape[1], []
         for action in range(n_actions):
             couplings = sparse.csr_array(by_action[:, action::n_actions])
@@ -226,7 +226,7 @@ class NormPass:
         return costs
 
     def measure(self, features: Floats) -> Floats:
-        """Return the norm of each row, (n_rows,), from its features, (n_features, n_rows)."""
+        """Return the norm of the rules' costs on each row, (n_rows,); `features` are (n_features, n_rows)."""
         squares, crosses = np.zeros((2, self.form.base.shape[1], features.shape[1]))
         for action, (used, gram, cross) in enumerate(self._costs):
             part = features[used]

@@ -200,7 +200,7 @@ class LinearForm:
     base_constant: float
     couplings: sparse.csr_array  # (n_rules, n_features * n_actions): the matrices B_j, flattened, one per row
     bounds: Floats  # (n_rules,): the constants b_j
-    rules: tuple[ExpandedRule, ...]  # the M single rules, each with the statement it is part of
+    rules: tuple[ExpandedRule, ...]  # the single rules, each with the statement it is part of
     scales: Floats  # (n_rules,): the units of the rules, by which couplings and bounds are divided
     frequencies: Frequencies = field(default_factory=dict)
 

@@ -55,7 +55,7 @@ class ObservedRates:
     form: LinearForm
     couplings: sparse.csr_array  # (n_rules, n_observed_features * n_actions), in the dual's units
     visible: NDArray[np.bool_]  # (n_rules,): rules whose labels and groups were all observed
-    empty: tuple[Conditions, ...] = ()  # conditions of families without observed rows; rules not visible
+    empty: tuple[Conditions, ...] = ()  # conditions without observed rows, for rules of families
 
     @cached_property
     def operator(self) -> Matrix:

@@ -95,8 +95,8 @@ def check_group_sizes(values: Sequence[Value], counts: NDArray[Any], what: str) 
 
     Such a column may be a number or an id that was passed by mistake. The limit depends on the median of
     `counts` (n_values,), the number of rows of each value: many groups are accepted if they have many rows
-    each, and
-    so are few groups with few rows."""
+    each, and so are few groups with few rows.
+    """
     typical = math.floor(np.median(counts)) if len(counts) else 0
     needed = next((rows for many, rows in _LEAST_ROWS if len(values) > many), 0)
     if typical >= needed:

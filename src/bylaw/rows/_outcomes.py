@@ -247,7 +247,7 @@ def observe(evidence: Evidence, taken: Floats | None = None) -> ObservedRows:
 def _guess_groups(evidence: Evidence, known: Mapping[str, KnownGroup], seen: Mapping[str, Mask]) -> Evidence:
     """Return the evidence with probabilities of groups that were observed on some rows and not predicted.
 
-    The probabilities are the frequencies of their values on the other rows.
+    The probabilities are the frequencies of the values on the rows where the group was observed.
     """
     groups, joint = dict(evidence.groups), dict(evidence.joint)
     for name in [name for name in seen if name in known and name not in evidence.groups]:

@@ -85,7 +85,7 @@ class MasterProgram:
 
     def __init__(self, program: MixtureProgram, known: list[Floats]) -> None:
         self.program = program
-        self.known = np.array(known)  # (n_parts, n_rules)
+        self.known = np.array(known)  # (n_policies, n_rules): violations
         first = self.known[:, program.rules].mean(axis=0)
         self.watched = np.zeros(len(program.rules), dtype=bool)  # (len(rules),): rules of the master program
         self._watch(first)

@@ -85,7 +85,7 @@ def resolve_beta(beta: float | str, rows: int, auto: Callable[[], float]) -> flo
 
 @dataclass(frozen=True)
 class FullBatch:
-    """Projected Newton steps with continuation in beta and in the number of rows.
+    """The default solver: projected Newton steps on growing samples of rows with growing beta.
 
     Parameters
     ----------
@@ -257,7 +257,7 @@ class _State:
     gradient: Floats
     hessian: Hessian
     norm: float
-    predicted_decrease: float = 0.0  # by the quadratic, for the step that led here
+    predicted_decrease: float = 0.0  # of the dual, by the quadratic, in the step to this point
 
     @classmethod
     def at(cls, dual: Dual, multipliers: Floats, predicted_decrease: float = 0.0) -> _State:

@@ -48,7 +48,7 @@ class ObservedSolution:
     multipliers: Floats
     value: float  # of the dual whose bounds make the multipliers optimal
     rates: RateExcess
-    excess: Floats  # (n_rules,): the target; within the tolerance if `holds`
+    excess: Floats  # (n_rules,): of each rule; within the tolerance if `holds`
     cost: float  # from observed labels and groups
     holds: bool  # whether the policy satisfies all rules
     conflict: bool  # whether the predicted rules, shifted by the plug-in errors, are infeasible
@@ -164,7 +164,7 @@ class ShiftedRules:
 
     @cached_property
     def free(self) -> _Point:
-        """The policy without rules."""
+        """The policy without rules, with its rates and cost."""
         return self.measure(np.zeros(self.dual.n_rules))
 
     @cached_property

@@ -105,7 +105,7 @@ class NewtonState(OptimizerState):
 
 @dataclass(frozen=True)
 class StochasticNewton(RowOptimizer):
-    """Newton steps on the sum of second-order expansions, one for each tile of 1,024 rows.
+    """An optimizer by Newton steps on a quadratic model of all rows so far, one per 1,024 rows.
 
     Examples
     --------

@@ -151,7 +151,7 @@ class Track(NamedTuple):
 
     @property
     def bounds(self) -> list[float]:
-        """The finite bounds."""
+        """The bounds of the rate that are finite: none, one or two."""
         return [bound for bound in (self.low, self.high) if math.isfinite(bound)]
 
 
