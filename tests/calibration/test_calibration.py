@@ -121,7 +121,7 @@ def test_known_groups_choose_their_map():
     women = EVIDENCE.known_groups["sex"].codes == EVIDENCE.groups["sex"].values.index("F")
     assert (calibrated[women] == a_map(3, 1).apply(EVIDENCE.probabilities[women])).all()
     assert (calibrated[~women] == a_map(3).apply(EVIDENCE.probabilities[~women])).all()
-    with pytest.raises(EvidenceError, match="the policy needs 'sex' to decide"):
+    with pytest.raises(EvidenceError, match="evidence must have the groups 'sex'"):
         by.apply(Evidence(EVIDENCE.probabilities, classes=["a", "b", "c"]))
 
 
@@ -154,7 +154,7 @@ def test_calibrated_evidence_is_frozen_and_pickles():
 
 def test_other_classes_are_refused():
     assert CALIBRATION is not None
-    with pytest.raises(EvidenceError, match=r"decides among the classes \['a', 'b', 'c'\]"):
+    with pytest.raises(EvidenceError, match=r"in the same order, \['a', 'b', 'c'\]"):
         CALIBRATION.apply(Evidence(EVIDENCE.probabilities))
 
 
@@ -199,9 +199,9 @@ def test_labels_and_groups_that_do_not_fit_are_refused(method):
 def test_bad_options_are_refused():
     with pytest.raises(OptionError, match="calibrate must be one of"):
         fit_calibration(EVIDENCE.with_observed(labels=LABELS), method="platt")  # type: ignore[arg-type]
-    with pytest.raises(OptionError, match=r"learns from what was observed of these rows.*pass labels="):
+    with pytest.raises(OptionError, match=r"must have observed labels or groups.*pass labels="):
         fit_calibration(EVIDENCE)
-    with pytest.raises(EvidenceError, match="rows of at least two kinds, and labels has one"):
+    with pytest.raises(EvidenceError, match="labels must have at least two different values"):
         fit_calibration(EVIDENCE.with_observed(labels=["a"] * N), method="vector")
     assert fit_calibration(EVIDENCE.with_observed(labels=["a"] * N)) is None
 
@@ -243,12 +243,15 @@ SAVED = WHOLE.to_dict()
     [
         (changed(by="race"), "one of"),
         (changed(by="age"), "one of"),
-        (changed(by=None), "if there are maps of the labels"),
-        (changed(labels=None), "if there are maps of the labels"),
+        (changed(by=None), "an attribute if by_value has maps, and null if labels is null"),
+        (changed(labels=None), "an attribute if by_value has maps, and null if labels is null"),
         (changed(by_value=[{"value": "X", **a_map(3).to_dict()}]), "one of"),
-        (changed(by_value=[{"value": "F", **a_map(3).to_dict(), "floor": 1e-9}]), "floor of all rows"),
-        (changed(groups={"sex": SAVED["groups"]["race"]}), "knows by its probabilities"),
-        (changed(groups={"age": SAVED["groups"]["race"]}), "knows by its probabilities"),
+        (
+            changed(by_value=[{"value": "F", **a_map(3).to_dict(), "floor": 1e-9}]),
+            "same floor as the map of all rows",
+        ),
+        (changed(groups={"sex": SAVED["groups"]["race"]}), "for which the policy has only probabilities"),
+        (changed(groups={"age": SAVED["groups"]["race"]}), "for which the policy has only probabilities"),
         (
             changed(groups={"race": {**SAVED["groups"]["race"], "values": ["black", "black"]}}),
             "values of race",

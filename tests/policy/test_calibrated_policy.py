@@ -212,7 +212,9 @@ def test_labels_calibrate_unless_rows_are_calibrated_already():
 
 
 def test_calibrating_needs_observations():
-    with pytest.raises(OptionError, match=r"calibrate='auto' learns from what was observed.*pass labels="):
+    with pytest.raises(
+        OptionError, match=r"must have observed labels or groups for calibrate='auto'.*pass labels="
+    ):
         solve(PARITY, EVIDENCE, calibrate="auto")
     with pytest.raises(OptionError, match="calibrate must be one of"):
         solve(PARITY, EVIDENCE, labels=LABELS, calibrate="sigmoid")  # type: ignore[arg-type]

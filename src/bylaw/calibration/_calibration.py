@@ -1,10 +1,10 @@
-"""The calibration of a policy: maps for the labels and for groups that are only known as probabilities.
+"""Calibration of a policy's probabilities of labels, and of groups that are only known as probabilities.
 
-Candidates are cross-fitted and compared by held-out log loss. A temperature is used if it is better than no
-map by one standard error of the paired difference, another method if it is significantly better than that:
-the simplest within one standard error of the best. One map for each value of a known attribute replaces the
-map of all rows if its gain is significant. Nothing is random: folds follow from the order of the rows.
-"""
+Candidate methods are cross-fitted and compared by held-out log loss. A temperature is used if it is better
+than no calibration by one standard error of the paired difference. Another method is used if it is
+significantly better than that: the simplest within one standard error of the best. One map for each value of
+a known attribute replaces the map of all rows if its gain is significant. Nothing is random: folds follow
+from the order of the rows."""
 
 from __future__ import annotations
 
@@ -36,33 +36,33 @@ from bylaw.language import LABEL
 from bylaw.rows import Evidence, GroupProbabilities, KnownGroup, Part, observe
 
 Codes = NDArray[np.int64]
-FEWEST_ROWS = 100  # fewer choose no map
+FEWEST_ROWS = 100  # with fewer rows, "auto" fits no map
 GROUP_ROWS = 300  # a group with fewer rows gets the map of all rows
 _FOLDS = 4
-_COMPARED = 60_000  # rows times cells that candidates are compared on
-_FITTED = 600_000  # rows times cells that the chosen map is fitted on
-_LARGEST_MATRIX = 12  # cells of a full matrix of weights
-_ROWS_PER_WEIGHT = 50
+_COMPARED = 60_000  # the most rows times cells on which methods are compared
+_FITTED = 600_000  # the most rows times cells on which the best map is fitted
+_LARGEST_MATRIX = 12  # the most cells for a full matrix of weights
+_ROWS_PER_WEIGHT = 50  # the fewest rows for each entry of that matrix
 _SIGNIFICANT = 2.0  # standard errors by which a map with a bias, or maps for groups, must be better
 
 
 class Selected(NamedTuple):
-    """The map of all rows, and those of some values of one known attribute."""
+    """The calibration map of all rows, and those of some values of one known attribute."""
 
-    pooled: CalibrationMap | None
-    by: str | None = None
-    maps: Mapping[int, CalibrationMap] = {}  # by the code of the value
+    pooled: CalibrationMap | None  # the map of all rows
+    by: str | None = None  # the known attribute
+    maps: Mapping[int, CalibrationMap] = {}  # {code of a value: its map}
 
 
 def select_maps(
     probabilities: Floats, codes: Codes, weights: Floats, known: Mapping[str, Codes], method: str = "auto"
 ) -> Selected:
-    """Return the map, or the maps, for rows of probabilities (n_rows, K).
+    """Return the best calibration map, or maps, for probabilities (n_rows, K) of labels or groups.
 
-    `codes` (n_rows,) are the cells that were observed, -1 where none was, and `known` has codes of the
-    attributes whose values may have maps of their own. No map is fitted where the probabilities are better
-    left as they are. The method is "auto" or one of `METHODS`.
-    """
+    `codes` (n_rows,) are the observed cells (labels or group values), -1 if missing, and `known` has the
+    codes of
+    the attributes whose values may have maps of their own. The method is "auto" or one of `METHODS`. With
+    "auto", the result has no map if none improves the probabilities."""
     seen = np.flatnonzero((codes >= 0) & (weights > 0))
     if len(seen) < (FEWEST_ROWS if method == "auto" else 2) or len(np.unique(codes[seen])) < 2:
         return Selected(None)
@@ -77,7 +77,7 @@ def select_maps(
         # A full matrix of weights needs many rows, and is the same as a vector for two cells.
         full = 2 < K <= _LARGEST_MATRIX and len(sample) >= _ROWS_PER_WEIGHT * K * K
         chosen = comparison.choose(tuple(one for one in METHODS if full or one != "dirichlet"))
-    # Groups differ in their levels at least, which no temperature can correct.
+    # Groups differ at least in their biases, which a temperature cannot correct.
     for_groups = "vector" if method == "auto" and chosen in (None, "temperature") else chosen
     by = comparison.choose_groups(chosen, for_groups, {name: column[few] for name, column in groups.items()})
     if by is None:
@@ -89,26 +89,26 @@ def select_maps(
 
 
 def _thin(rows: NDArray[np.intp], most: int) -> NDArray[np.intp]:
-    """Return at most so many of the rows, evenly spaced."""
+    """Return at most `most` of the rows, evenly spaced."""
     if len(rows) <= most:
         return rows
     return rows[np.linspace(0, len(rows) - 1, most).astype(np.intp)]
 
 
 def _fit_group(sample: Sample, rows: NDArray[np.intp], pooled: FittedMap) -> FittedMap:
-    """Fit on the rows of one group, shrunk towards the map of all rows."""
+    """Fit a map on the rows of one group, shrunk towards the map of all rows."""
     return fit_map(sample.rows(rows), shrink_towards(pooled.design, pooled.theta), pooled.slope, pooled.theta)
 
 
 def _list_groups(groups: Codes) -> list[tuple[int, NDArray[np.intp]]]:
-    """Return the groups with enough rows."""
+    """Return the code and the rows of each group with enough rows for a map of its own."""
     found = [(int(code), np.flatnonzero(groups == code)) for code in np.unique(groups[groups >= 0])]
     return [(code, rows) for code, rows in found if len(rows) >= GROUP_ROWS]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Candidates, each judged on rows that it was not fitted on."""
+    """Calibration methods that are compared by cross-validation on one sample."""
 
     sample: Sample
     _fits: dict[Method, list[FittedMap]] = field(default_factory=dict)
@@ -116,7 +116,7 @@ class Comparison:
 
     @cached_property
     def folds(self) -> Codes:
-        """(n_rows,): stratified by what was observed, in the order of the rows."""
+        """Fold of each row, (n_rows,), stratified by the observed cell, in the order of the rows."""
         order = np.argsort(self.sample.codes, kind="stable")
         folds = np.empty(len(self.sample), dtype=np.int64)
         folds[order] = np.arange(len(order)) % _FOLDS
@@ -124,16 +124,16 @@ class Comparison:
 
     @cached_property
     def _level(self) -> tuple[float, Floats]:
-        """The common slope and the biases near which methods other than a temperature are fitted."""
+        """The common slope and the biases from which methods other than a temperature start."""
         return fit_level(self.sample)
 
     def fit(self, sample: Sample, method: Method) -> FittedMap:
-        """Fit a method on other rows, of which these are some."""
+        """Fit a method on a sample that contains the rows of this comparison."""
         slope, bias = (fit_slope(self.sample), 0.0) if method == "temperature" else self._level
         return fit_map(sample, make_design(method, sample, slope, bias), slope)
 
     def cross_fit(self, method: Method) -> list[FittedMap]:
-        """Return one fit for each fold, without its rows."""
+        """Return the fitted map of a method for each fold, fitted without the rows of the fold."""
         if method not in self._fits:
             whole = self.fit(self.sample, method)
             outside = [self.sample.rows(np.flatnonzero(self.folds != fold)) for fold in range(_FOLDS)]
@@ -141,7 +141,7 @@ class Comparison:
         return self._fits[method]
 
     def losses(self, method: Method | None) -> Floats:
-        """Return the held-out log loss of each row, (n_rows,); without a method, of the probabilities."""
+        """Return the held-out log loss of each row, (n_rows,), with a method; with None, without a map."""
         if method is None:
             return self.sample.losses(self.sample.logs)
         if method not in self._losses:
@@ -152,7 +152,7 @@ class Comparison:
         return self._losses[method]
 
     def group_losses(self, method: Method, groups: Codes) -> Floats:
-        """Return the held-out log loss, (n_rows,), with a map for each group with enough rows."""
+        """Return the held-out log loss of each row, (n_rows,), with a map for each large enough group."""
         losses = self.losses(method).copy()
         for _, members in _list_groups(groups):
             for fold, pooled in enumerate(self.cross_fit(method)):
@@ -162,20 +162,21 @@ class Comparison:
         return losses
 
     def gain(self, losses: Floats, other: Floats) -> tuple[float, float]:
-        """Return by how much the other losses are lower in the mean, and its standard error."""
+        """Return the mean of `losses - other` and its standard error; it is positive if `other` is better."""
         weights = self.sample.weights / self.sample.weights.sum()
         difference = losses - other
         mean = float(weights @ difference)
         return mean, math.sqrt(float(weights**2 @ (difference - mean) ** 2))
 
     def choose(self, methods: tuple[Method, ...]) -> Method | None:
-        """Return the best method; None for no map at all.
+        """Return the best method, or None if no map is better.
 
-        A temperature changes no decision that compares two probabilities, so it is taken where it is better
-        by one standard error. A method that moves such decisions must be significantly better than that: a
-        map that fits noise costs decisions. Of several that are, the simplest within one standard error of
-        the best is taken.
-        """
+        A temperature changes no decision that compares two probabilities, so it is chosen if it is better by
+        one
+        standard error. A method that can change such decisions must be significantly better than that,
+        because a map
+        that fits noise makes decisions worse. If several methods are, the simplest within one standard error
+        of the best is chosen."""
         mean, error = self.gain(self.losses(None), self.losses("temperature"))
         chosen: Method | None = "temperature" if mean > error else None
         moving: list[Method] = [method for method in methods if method != "temperature"]
@@ -187,12 +188,12 @@ class Comparison:
             mean, error = self.gain(self.losses(method), best)
             if mean <= error:
                 return method
-        raise AssertionError("the best is within its own standard error")
+        raise AssertionError("the best method must be within its own standard error")
 
     def choose_groups(self, pooled: Method | None, method: Method, groups: Mapping[str, Codes]) -> str | None:
-        """Return the attribute for whose values maps of this method are best, or None.
+        """Return the attribute for whose values separate maps of this method reduce the loss most.
 
-        The gain must be significant.
+        Return None if the gain over the `pooled` method is not significant for any attribute.
         """
         found, best, least = None, self.losses(pooled), _SIGNIFICANT
         for name, codes in groups.items():
@@ -210,13 +211,13 @@ CHOICES: tuple[str, ...] = ("auto", "none", *METHODS)
 
 
 class GroupMap(NamedTuple):
-    """The map of a hidden group, or of its combinations with the labels."""
+    """The calibration map of a hidden group, or of its combinations with the labels."""
 
     values: tuple[Value, ...]  # of the group, in the order of the cells
     map: CalibrationMap
 
     def apply(self, cells: Floats, values: tuple[Value, ...]) -> Floats:
-        """Return calibrated cells, (n_rows, S) or (n_rows, S, K), in the order of these values."""
+        """Return calibrated probabilities, (n_rows, S) or (n_rows, S, K), in the order of these values."""
         order, calibrated = [values.index(value) for value in self.values], np.empty(cells.shape)
         own = np.ascontiguousarray(cells[:, order])
         calibrated[:, order] = self.map.apply(own.reshape(len(cells), -1)).reshape(own.shape)
@@ -225,21 +226,22 @@ class GroupMap(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Calibration:
-    """How a policy reads a model's probabilities: calibrated, by maps that were fitted on observed rows.
+    """The calibration of a model's probabilities by maps that were fitted on rows with observed values.
 
-    Made by `solve(..., calibrate="auto")`; a policy applies it to the rows that it is given.
+    `solve(..., calibrate="auto")` fits it, and the policy applies it to all rows before it decides.
 
     Attributes
     ----------
     classes : tuple
+        The labels.
     labels : CalibrationMap or None
-        for P(label | x).
+        The map of P(label | x).
     by : str or None
-        a known attribute, some values of which have maps of their own for P(label | x).
+        A known attribute, if some of its values have maps of their own for P(label | x).
     by_value : dict
-        {value: CalibrationMap} of these; other values have the map of all rows.
+        {value: CalibrationMap} for these values; other values have the map of all rows.
     groups : dict
-        {attribute: GroupMap} for P(attribute | x), of attributes that are only known as probabilities.
+        {attribute: GroupMap} for P(attribute | x), for attributes that are only known as probabilities.
     joint : dict
         {attribute: GroupMap} for P(attribute, label | x), over values times classes.
 
@@ -276,23 +278,23 @@ class Calibration:
     def apply(self, evidence: Evidence) -> CalibratedEvidence:
         """Return the rows with calibrated probabilities.
 
-        Rows that this calibration was applied to are returned unchanged. If another one was applied, this
-        one is applied to the probabilities before that.
+        Rows to which this calibration was applied are returned unchanged. If another calibration was applied,
+        this one replaces it.
 
         Parameters
         ----------
         evidence : Evidence
-            with the model's own probabilities.
+            Rows with the model's own probabilities.
 
         Returns
         -------
         CalibratedEvidence
-            its `raw` is the evidence that was given.
+            The calibrated rows; the attribute `raw` is the evidence that was given.
 
         Raises
         ------
         EvidenceError
-            if it has other classes, or lacks the attribute that maps depend on.
+            If the evidence has other classes, or lacks the attribute whose values have maps of their own.
         """
         if isinstance(evidence, CalibratedEvidence):
             if evidence.calibration is self:
@@ -300,8 +302,8 @@ class Calibration:
             evidence = evidence.raw
         if evidence.classes != self.classes:
             raise EvidenceError(
-                f"the policy decides among the classes {list(self.classes)}, in this order; "
-                f"the evidence has {list(evidence.classes)}"
+                f"evidence must have the classes of the policy in the same order, {list(self.classes)}, "
+                f"got {list(evidence.classes)}"
             )
         probabilities = self._calibrate_labels(evidence)
         groups = {
@@ -331,7 +333,7 @@ class Calibration:
         group = evidence.groups.get(self.by)
         if not isinstance(group, KnownGroup):
             raise EvidenceError(
-                f"the policy needs {self.by!r} to decide: its probabilities are calibrated for each value",
+                f"evidence must have the groups {self.by!r}, for whose values probabilities are calibrated",
                 Remedy("pass_groups", self.by),
             )
         for code, value in enumerate(group.values):
@@ -340,7 +342,10 @@ class Calibration:
         return calibrated
 
     def _calibrate_joint(self, name: str, evidence: Evidence, joint: Floats, labels: Floats) -> Floats:
-        """Return P(s | x, y) P(y | x), (n_rows, S, K), which adds up to the calibrated P(y | x)."""
+        """Return the calibrated P(group value s, label y | x), (n_rows, S, K).
+
+        Its sum over group values is the calibrated P(y | x).
+        """
         found = self.joint.get(name)
         if found is None and self.labels is None:
             return joint
@@ -352,7 +357,7 @@ class Calibration:
         return shares * labels[:, None, :]
 
     def describe(self) -> str:
-        """Return what is calibrated, and by which methods, in a few words."""
+        """Return a short text with the calibrated probabilities and methods, such as "labels: vector"."""
         parts = []
         if self.labels is not None:
             methods = dict.fromkeys(found.method for found in (*self.by_value.values(), self.labels))
@@ -378,14 +383,16 @@ class Calibration:
 
     @classmethod
     def from_node(cls, node: Node, classes: tuple[Value, ...], groups: Mapping[str, Any]) -> Calibration:
-        """Read the result of `to_dict`, and check all of it.
+        """Read and check a calibration that `to_dict` wrote to a file.
 
         Parameters
         ----------
         node : Node
+            The part of the file with the calibration.
         classes : tuple
+            The labels of the policy.
         groups : dict
-            attributes that the policy reads, each with `values` and `known`.
+            The attributes that the policy reads, each with `values` and `known`.
         """
         K = len(classes)
         known = [name for name, group in groups.items() if group.known]
@@ -393,12 +400,12 @@ class Calibration:
         labels = None if node["labels"].value is None else CalibrationMap.from_node(node["labels"], K)
         parts = node["by_value"].list()
         if (by is None and parts) or (by is not None and labels is None):
-            node["by"].fail("null, or an attribute if there are maps of the labels")
+            node["by"].fail("an attribute if by_value has maps, and null if labels is null")
         read = {
             part["value"].one_of(groups[str(by)].values): CalibrationMap.from_node(part, K) for part in parts
         }
         if labels is not None and any(found.floor != labels.floor for found in read.values()):
-            node["by_value"].fail("maps with the floor of all rows")
+            node["by_value"].fail("maps with the same floor as the map of all rows")
         return cls(
             classes=classes,
             labels=labels,
@@ -413,10 +420,10 @@ def _read_group_maps(node: Node, groups: Mapping[str, Any], depth: int) -> dict[
     found = {}
     for name, item in node.items():
         if name not in groups or groups[name].known:
-            item.fail("the map of an attribute that the policy knows by its probabilities")
+            item.fail("a map of an attribute for which the policy has only probabilities")
         values = tuple(value.one_of(groups[name].values) for value in item["values"].list())
         if sorted(map(str, values)) != sorted(map(str, groups[name].values)):
-            item["values"].fail(f"the values of {name}")
+            item["values"].fail(f"all values of {name}")
         found[name] = GroupMap(values, CalibrationMap.from_node(item, len(values) * depth))
     return found
 
@@ -429,7 +436,7 @@ class CalibratedEvidence(Evidence):
     calibration: Calibration
 
     def rows(self, part: Part) -> Self:
-        """Return some of the rows."""
+        """Return the rows of this part, such as an array of positions."""
         return super().rows(part).with_columns(raw=self.raw.rows(part))
 
     def with_observed(self, **columns: Any) -> Self:
@@ -437,37 +444,38 @@ class CalibratedEvidence(Evidence):
         return super().with_observed(**columns).with_columns(raw=self.raw.with_observed(**columns))
 
     def without_observed(self) -> Self:
-        """Return these rows with the columns that are known at decision time alone."""
+        """Return these rows with only the columns that are known at decision time."""
         return super().without_observed().with_columns(raw=self.raw.without_observed())
 
 
 def fit_calibration(
     evidence: Evidence, method: Calibrate | None = "auto", attributes: Sequence[str] | None = None
 ) -> Calibration | None:
-    """Fit a calibration of these rows' probabilities to what was observed.
+    """Fit a calibration of these rows' probabilities to the observed labels and groups.
 
     Parameters
     ----------
     evidence : Evidence
-        with the model's own probabilities, on rows that it was not trained on, and with observed labels or
-        groups.
+        Rows with the model's own probabilities and with observed labels or groups, on which the model was not
+        trained.
     method : "auto", "none", "temperature", "vector", "isotonic" or "dirichlet"
-        "auto" compares all of them, and no calibration, by cross-validated log loss.
+        The method. "auto" compares all of them, and no calibration, by cross-validated log loss.
     attributes : sequence of str, optional
-        the groups that rules refer to: only these are calibrated and, where their values are known, may have
-        maps of their own if that is significantly better. By default, all groups as observed are calibrated.
+        The groups that rules refer to. Only their probabilities are calibrated; if their values are known,
+        each value may have a map of its own for the labels if that is significantly better. By default, the
+        probabilities of all observed groups are calibrated.
 
     Returns
     -------
     Calibration or None
-        None if the probabilities are better left as they are.
+        None if no calibration improves the probabilities.
 
     Raises
     ------
     OptionError
-        if the method is none of these, or nothing was observed.
+        If `method` is unknown, or no labels or groups were observed.
     EvidenceError
-        if too little was observed for a method that was asked for by name.
+        If too few values were observed for a method other than "auto".
 
     Examples
     --------
@@ -483,7 +491,7 @@ def fit_calibration(
         return None
     if not evidence.has_observed:
         raise OptionError(
-            f"calibrate={method!r} learns from what was observed of these rows, and nothing was",
+            f"evidence must have observed labels or groups for calibrate={method!r}, got neither",
             Remedy("pass_labels"),
         )
     if isinstance(evidence, CalibratedEvidence):
@@ -500,7 +508,7 @@ def fit_calibration(
         partly: dict[str, Any] = {name: group.codes for name, group in seen.partly.groups.items()}
         partly[LABEL] = seen.partly.codes
         observed |= {name: np.where(shown, partly[name], -1) for name, shown in seen.seen.items()}
-    # Groups of which combinations are known are not calibrated.
+    # Groups whose probabilities are given for combinations are not calibrated.
     together = {name for names in evidence.groups if isinstance(names, tuple) for name in names}
     hidden = [name for name in evidence.hidden_groups if name in observed and name not in together]
     groups = {name: observed[name] for name in hidden if attributes is None or name in attributes}
@@ -509,8 +517,8 @@ def fit_calibration(
     for what, codes in named.items() if method != "auto" else ():
         if codes is not None and len(np.unique(codes[codes >= 0])) < 2:
             raise EvidenceError(
-                f"calibrate={method!r} learns from rows of at least two kinds, and {what} has one: leave out "
-                "calibrate, or pass more rows"
+                f"{what} must have at least two different values for calibrate={method!r}, got fewer: leave "
+                "out calibrate, or pass more rows"
             )
     return _fit(evidence, labels, groups, weights, method, attributes or ())
 
@@ -523,7 +531,7 @@ def _fit(
     method: str,
     by: Sequence[str],
 ) -> Calibration | None:
-    """Fit a calibration to codes, which are -1 if missing."""
+    """Fit a calibration to observed labels and groups, given as codes that are -1 if missing."""
     n_rows, K = len(evidence), len(evidence.classes)
     known = {name: group.codes for name, group in evidence.known_groups.items() if name in by}
     chosen = Selected(None)

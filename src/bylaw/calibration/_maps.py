@@ -1,20 +1,20 @@
-"""Calibration maps, from a row's distribution over K cells to a calibrated one, and their fits.
+"""Calibration maps, which convert a row's distribution over K cells to a calibrated one, and their fits.
 
-All maps have one shape, which is easily saved and exported: with x_k = log max(p_k, floor),
+All maps have the same form, which is easy to save and export: with x_k = log max(p_k, floor),
 
     score_k = bias_k + sum_l weights_kl x_l + sum_h bends_kh max(0, x_k - knots_kh),
 
-and the calibrated probabilities are the softmax of the scores. Temperature scaling is weights = I / T,
-vector scaling a diagonal matrix and a bias, Dirichlet calibration a full matrix and a bias, and a monotone
-map a diagonal matrix, a bias and bends.
+and the calibrated probabilities are the softmax of the scores. Temperature scaling is weights = I / T, vector
+scaling a diagonal matrix and a bias, Dirichlet calibration a full matrix and a bias, and a monotone map
+("isotonic") a diagonal matrix, a bias and bends.
 
-The numbers of a map (bias, weights, bends) are linear in a few free parameters, theta; the methods differ in
-these alone. Fits minimize
+The numbers of a map (bias, weights, bends) are linear in a few free parameters, theta; the methods differ
+only in these. Fits minimize
 
     sum_i w_i (log sum_k exp score_ik - score_i,y_i) + 1/2 sum_j ridge_j (theta_j - center_j)^2,
 
-which is convex, by Newton's method. Logarithms are tempered first, that is multiplied by the best common
-slope, so that all parameters are of order one; biases are near those that fit best with that slope.
+which is convex, by Newton's method. Logarithms are first tempered, that is multiplied by the best common
+slope, so that all parameters are of order one; biases start at those that fit best with that slope.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from bylaw.rows import own
 
 Method = Literal["temperature", "vector", "dirichlet", "isotonic"]
 METHODS: tuple[Method, ...] = ("temperature", "vector", "isotonic", "dirichlet")
-SMALLEST_FLOOR = 1e-100  # as in exports: databases refuse products that underflow
-LOWEST_LOG = -30.0  # of a calibrated probability relative to the largest: none is ever 0 or 1
+SMALLEST_FLOOR = 1e-100  # as in exports, because some databases raise an error on underflow
+LOWEST_LOG = -30.0  # least log of a calibrated probability relative to the largest, so that none is 0
 # Matrix products of different shapes round differently: rows go in tiles of one width, so that
 # a row's answer is the same, to the last bit, in any batch.
 _TILE = 2048
@@ -40,19 +40,21 @@ _TILE = 2048
 
 @dataclass(frozen=True, eq=False)
 class CalibrationMap:
-    """From probabilities of K cells to calibrated ones. H bends for each cell; none but in monotone maps.
+    """A map from probabilities of K cells (labels or group values) to calibrated ones.
 
     Attributes
     ----------
     method : str
-        by which it was fitted; "none" for the map that changes nothing but clips at the floor.
+        The method of the fit; "none" for the map that only clips at the floor.
     floor : float
-        smaller probabilities count as this one.
+        The smallest probability; smaller ones are replaced by it.
     bias : array of shape (K,)
+        The constant in each score.
     weights : array of shape (K, K)
-        of the logarithms of the probabilities, in each score.
+        The weights of the logarithms of the probabilities in each score.
     knots, bends : arrays of shape (K, H)
-        where the slope in a cell's own logarithm changes, and by how much.
+        The points where the slope in a cell's own logarithm changes, and by how much; H is the number of
+        bends, zero except in monotone maps.
 
     Examples
     --------
@@ -81,11 +83,12 @@ class CalibrationMap:
         Parameters
         ----------
         probabilities : array of shape (n_rows, K)
+            The probabilities to calibrate.
 
         Returns
         -------
         array of shape (n_rows, K)
-            never zero; the same for a row in any batch.
+            Calibrated probabilities, never zero. The result for a row does not depend on the other rows.
         """
         calibrated = np.empty(probabilities.shape)
         logs = np.zeros((len(self.bias), _TILE))
@@ -101,7 +104,7 @@ class CalibrationMap:
         return calibrated
 
     def compute_scores(self, logs: Floats) -> Floats:
-        """Return scores (K, n_rows) of logarithms (K, n_rows)."""
+        """Return the scores, (K, n_rows), for log probabilities of the same shape."""
         slopes = np.diag(self.weights)
         only_own = not (self.weights - np.diag(slopes)).any()  # each score depends on its own cell
         scores = slopes[:, None] * logs if only_own else self.weights @ logs
@@ -111,18 +114,18 @@ class CalibrationMap:
         return scores
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON; floats read back to the last bit."""
+        """Return plain values for JSON, from which all numbers can be restored exactly."""
         arrays = {name: getattr(self, name).tolist() for name in ("bias", "weights", "knots", "bends")}
         return {"method": self.method, "floor": self.floor, **arrays}
 
     @classmethod
     def from_node(cls, node: Node, n_cells: int) -> CalibrationMap:
-        """Read the result of `to_dict`, and check all of it."""
+        """Read and check a map that `to_dict` wrote to a file."""
         rows = node["knots"].list()
         n_bends = len(rows[0].list()) if rows else 0
         floor = node["floor"].positive()
         if not SMALLEST_FLOOR <= floor < 1:
-            node["floor"].fail(f"a number from {SMALLEST_FLOOR:g} to 1")
+            node["floor"].fail(f"at least {SMALLEST_FLOOR:g} and less than 1")
         read = cls(
             method=node["method"].one_of(("none", *METHODS)),
             floor=floor,
@@ -134,39 +137,39 @@ class CalibrationMap:
         with np.errstate(over="ignore", invalid="ignore"):
             extremes = [np.full((n_cells, 1), np.log(floor)), np.zeros((n_cells, 1))]
             if not all(np.isfinite(read.compute_scores(logs)).all() for logs in extremes):
-                raise BadValueError(f"{node.place} has numbers that are too large")
+                raise BadValueError(f"the numbers of {node.place} must give finite scores")
         return read
 
 
 def take_logs(probabilities: Floats, floor: float) -> Floats:
-    """Return log max(p, floor), (K, n_rows), of probabilities (n_rows, K)."""
+    """Return log max(p, floor), (K, n_rows), for probabilities (n_rows, K)."""
     return np.log(np.maximum(probabilities.T, floor))
 
 
-_LEAST_SLOPE = 0.02  # of a monotone map in tempered logarithms: the order of rows is kept
-_MOST_KNOTS = 8
-_SHORTEST = 0.01  # way between two knots
-_LOW = 0.02  # share of rows below which a slope is hardly seen
-_ROWS_PER_KNOT = 60  # of the rarest class
+_LEAST_SLOPE = 0.02  # least slope of a monotone map in tempered logarithms
+_MOST_KNOTS = 8  # of each cell
+_SHORTEST = 0.01  # least distance of two knots in penalties
+_LOW = 0.02  # the lowest slope begins at this quantile of the logarithms
+_ROWS_PER_KNOT = 60  # rows of the rarest cell for each knot
 _RIDGE_BIAS, _RIDGE_SLOPE, _RIDGE_OFF = 0.1, 1.0, 20.0
-_RIDGE_LEVEL = 1e-3  # of the first biases, which only matter up to a constant, and slope, if scores are equal
-_RIDGE_GROUP = 4.0  # of a group's parameters towards those of all rows
+_RIDGE_LEVEL = 1e-3  # penalty of the biases and slope in `fit_level`, so that they are unique
+_RIDGE_GROUP = 4.0  # penalty of a group's parameters towards those of all rows
 _MOST_STEPS = 200
-_MOST_CURVED = 1000  # parameters whose curvature is computed
-_PRECISION = 1e-8  # of the loss
+_MOST_CURVED = 1000  # the most parameters for Newton's method
+_PRECISION = 1e-8  # of the minimum of the loss
 _NEARLY = 1e-5  # after a full Newton step that gains so little, the next one would gain about its square
-_ROUNDING = 1e-13  # relative, that keeps a curvature definite
-_SHARES = tuple(0.5**k for k in range(20))  # of a Newton step, that are tried
+_ROUNDING = 1e-13  # relative increase of the diagonal that keeps the Hessian positive definite
+_SHARES = tuple(0.5**k for k in range(20))  # shares of a Newton step for the line search
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Rows with an observed cell each."""
+    """Rows with log probabilities of K cells and an observed cell each."""
 
     logs: Floats  # (K, n_rows): log max(p, floor)
-    codes: NDArray[np.int64]  # (n_rows,): the cell that was observed
+    codes: NDArray[np.int64]  # (n_rows,): the observed cell
     weights: Floats  # (n_rows,), with mean one
-    floor: float
+    floor: float  # least probability
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -182,16 +185,16 @@ class Sample:
         )
 
     def losses(self, scores: Floats) -> Floats:
-        """Return the log loss of scores (K, n_rows), (n_rows,)."""
+        """Return the log loss of each row, (n_rows,), for scores (K, n_rows)."""
         peak = scores.max(axis=0)
         total = np.log(np.exp(scores - peak).sum(axis=0)) + peak
         return total - scores[self.codes, np.arange(len(self))]
 
 
 def make_sample(probabilities: Floats, codes: NDArray[np.int64], weights: Floats) -> Sample:
-    """Return a sample of probabilities (n_rows, K); all codes are cells, and some weight is positive.
+    """Return the sample of rows with these probabilities, (n_rows, K), and observed cells.
 
-    The floor is half of the smallest probability that is not zero: smaller ones were not observed.
+    The floor is half of the smallest positive probability. All codes must be cells, and some weight positive.
     """
     positive = probabilities[probabilities > 0]
     least = float(positive.min()) / 2 if positive.size else SMALLEST_FLOOR
@@ -201,23 +204,24 @@ def make_sample(probabilities: Floats, codes: NDArray[np.int64], weights: Floats
 
 @dataclass(frozen=True)
 class Design:
-    """Which maps a method chooses from: scores = (basis @ theta) features, for theta within bounds.
+    """The set of maps of a method: scores = (basis @ theta) features, for theta within bounds.
 
-    The features of a cell are one, then its own logarithm and its hinges, or the logarithms of all cells.
+    The features of a cell are one, its own logarithm and its hinges max(0, x - knot), or, for Dirichlet
+    calibration, one and the logarithms of all cells.
     """
 
     method: Method
     n_cells: int
     knots: Floats  # (K, H), in tempered logarithms
-    basis: sparse.csr_array  # (K * Q, n_free)
-    center: Floats  # (n_free,)
-    ridge: Floats  # (n_free,)
-    lower: Floats  # (n_free,)
+    basis: sparse.csr_array  # (K * Q, n_free): parameters to weights of features
+    center: Floats  # (n_free,): parameters without penalty
+    ridge: Floats  # (n_free,): penalties
+    lower: Floats  # (n_free,): lower bounds
 
     def features(self, logs: Floats) -> Floats:
-        """Return features, (K, Q, n_rows), of tempered logarithms (K, n_rows).
+        """Return the features, (K, Q, n_rows), of tempered logarithms (K, n_rows).
 
-        They are (1, Q, n_rows) if all cells have the same ones.
+        The shape is (1, Q, n_rows) if all cells have the same features.
         """
         if self.method == "dirichlet":
             return np.concatenate([np.ones((1, logs.shape[1])), logs])[None]
@@ -227,22 +231,22 @@ class Design:
         return features
 
     def scores(self, theta: Floats, features: Floats) -> Floats:
-        """Return the scores of parameters, (K, n_rows)."""
+        """Return the scores, (K, n_rows), of the map with parameters theta."""
         numbers = self.numbers(theta)
         return numbers @ features[0] if len(features) == 1 else (numbers[:, None] @ features)[:, 0]
 
     def numbers(self, theta: Floats) -> Floats:
-        """Return the weight of each feature, (K, Q)."""
+        """Return the weight of each feature in each score, (K, Q)."""
         return (self.basis @ theta).reshape(self.n_cells, -1)
 
 
 @dataclass(frozen=True)
 class FittedMap:
-    """A map, and the parameters by which it was found."""
+    """A fitted map: its parameters theta, and the design that they belong to."""
 
     design: Design
-    slope: float  # of the tempered logarithms: one over the temperature
-    theta: Floats
+    slope: float  # factor of the tempered logarithms: one over the temperature
+    theta: Floats  # (n_free,): the parameters
 
     def scores(self, sample: Sample) -> Floats:
         """Return the scores of a sample, (K, n_rows)."""
@@ -253,7 +257,7 @@ class FittedMap:
         return sample.losses(self.scores(sample))
 
     def make_map(self, floor: float) -> CalibrationMap:
-        """Return the map of logarithms that are not tempered."""
+        """Convert to a `CalibrationMap` of logarithms that are not tempered."""
         bias, *slopes = self.design.numbers(self.theta).T
         full = self.design.method == "dirichlet"
         weights = np.transpose(slopes) if full else np.diag(slopes[0])
@@ -265,7 +269,7 @@ class FittedMap:
 
 
 def fit_slope(sample: Sample) -> float:
-    """Return one over the temperature of least log loss, by Newton's method on its convex loss."""
+    """Return the inverse of the temperature with the least log loss."""
     slope = 1.0 / max(float(np.std(sample.logs)), 1e-3)
     own = sample.logs[sample.codes, np.arange(len(sample))]
     for _ in range(_MOST_STEPS):
@@ -276,7 +280,7 @@ def fit_slope(sample: Sample) -> float:
         mean = (shares * sample.logs).sum(axis=0)
         gradient = float(sample.weights @ (mean - own))
         curvature = float(sample.weights @ ((shares * sample.logs**2).sum(axis=0) - mean**2))
-        # Towards no information where the rows show none: a slope stays positive.
+        # The slope stays positive, even if the probabilities contain no information.
         step = gradient / max(curvature, 1e-12)
         moved = min(max(slope - step, slope / 4), slope * 4)
         if abs(moved - slope) <= 1e-10 * slope or moved < 1e-6:
@@ -286,9 +290,9 @@ def fit_slope(sample: Sample) -> float:
 
 
 def fit_level(sample: Sample) -> tuple[float, Floats]:
-    """Fit one slope for all cells together with a bias of each, (K,).
+    """Fit one slope shared by all cells and one bias for each cell, (K,).
 
-    If log-odds are far from zero, no temperature alone brings them to the observed frequencies.
+    If log-odds are far from zero, a temperature alone is not enough to match the observed frequencies.
     """
     K, spread = sample.n_cells, max(float(np.std(sample.logs - sample.logs.mean(axis=1)[:, None])), 1e-3)
     places = np.arange(2 * K).reshape(K, 2)
@@ -304,7 +308,7 @@ def fit_level(sample: Sample) -> tuple[float, Floats]:
 
 
 def fit_map(sample: Sample, design: Design, slope: float, begin: Floats | None = None) -> FittedMap:
-    """Return the map of least penalized log loss."""
+    """Return the map of a design with the least penalized log loss."""
     loss = Loss(sample, design, design.features(slope * sample.logs))
     start = np.maximum(design.center if begin is None else begin, design.lower)
     if len(start) <= _MOST_CURVED:
@@ -319,7 +323,7 @@ def fit_map(sample: Sample, design: Design, slope: float, begin: Floats | None =
 
 
 def _take_newton_steps(loss: Loss, theta: Floats) -> Floats:
-    """Minimize by Newton's method, projected on the bounds: the active bounds are left out."""
+    """Minimize a loss by Newton's method with lower bounds, and return the parameters."""
     lower, (value, gradient, shares) = loss.design.lower, loss.at(theta)
     for _ in range(_MOST_STEPS):
         free = np.flatnonzero((theta > lower) | (gradient < 0))
@@ -334,7 +338,7 @@ def _take_newton_steps(loss: Loss, theta: Floats) -> Floats:
             there = loss.at(moved)
             if there[0] <= value - 0.1 * float(gradient @ (theta - moved)):
                 break
-        else:  # no better point in sight: as precise as rounding allows
+        else:  # no better point: the precision is limited by rounding
             break
         theta, (value, gradient, shares) = moved, there
         if share == 1 and decrement <= _NEARLY:
@@ -344,14 +348,14 @@ def _take_newton_steps(loss: Loss, theta: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Loss:
-    """The penalized log loss of rows, for a mean of them."""
+    """The penalized log loss of a design on a sample, averaged over rows."""
 
     sample: Sample
     design: Design
     features: Floats  # (K or 1, Q, n_rows)
 
     def at(self, theta: Floats) -> tuple[float, Floats, Floats]:
-        """Return the loss, its gradient (n_free,) and the calibrated probabilities, (K, n_rows)."""
+        """Return the loss, its gradient (n_free,) and the calibrated probabilities (K, n_rows)."""
         sample, rows = self.sample, np.arange(len(self.sample))
         scores = self.design.scores(theta, self.features)
         scores -= scores.max(axis=0)
@@ -369,7 +373,7 @@ class Loss:
         return value / len(rows), gradient / len(rows), scores
 
     def hessian(self, shares: Floats) -> Floats:
-        """Return the second derivatives, (n_free, n_free), at probabilities (K, n_rows)."""
+        """Return the second derivatives, (n_free, n_free), at calibrated probabilities (K, n_rows)."""
         K, n_rows = shares.shape
         roots = np.sqrt(self.sample.weights)
         weighted = self.features * (shares * roots)[:, None]  # (K, Q, n_rows)
@@ -384,7 +388,10 @@ class Loss:
 
 
 def make_design(method: Method, sample: Sample, slope: float, bias: Floats | float = 0.0) -> Design:
-    """Return the maps of a method, with knots where these rows are and biases near these, (K,)."""
+    """Return the design of a method, with knots at quantiles of this sample.
+
+    `slope` is that of the tempered logarithms, and `bias` is the center of the biases, (K,).
+    """
     K = sample.n_cells
     knots = place_knots(sample, slope) if method == "isotonic" else np.zeros((K, 0))
     n_features = 1 + K if method == "dirichlet" else 2 + knots.shape[1]
@@ -392,7 +399,9 @@ def make_design(method: Method, sample: Sample, slope: float, bias: Floats | flo
     if method == "temperature":  # one slope for all cells
         basis = sparse.csr_array((np.ones(K), (places[:, 1], np.zeros(K, dtype=int))), shape=(2 * K, 1))
         return Design(method, K, knots, basis, np.ones(1), np.zeros(1), np.full(1, _LEAST_SLOPE))
-    parameters = list[tuple[Any, ...]]()  # of each kind: numbers of a map, signs, places, and their fits
+    parameters = list[
+        tuple[Any, ...]
+    ]()  # for each kind: numbers of a map, signs, columns, centers, penalties, bounds
 
     def add(numbers: Any, at: Any, penalty: Any, least: float, others: Any = ()) -> None:
         """Add a free parameter to each of these numbers of a map, and subtract it from others."""
@@ -426,14 +435,14 @@ def make_design(method: Method, sample: Sample, slope: float, bias: Floats | flo
 
 
 def shrink_towards(design: Design, theta: Floats) -> Design:
-    """Return the same maps with a penalty on the distance to one, for the rows of a group."""
+    """Return a design for a group's map, with a penalty on the distance of its parameters from theta."""
     return replace(design, center=theta, ridge=_RIDGE_GROUP * np.where(design.ridge > 0, design.ridge, 1.0))
 
 
 def place_knots(sample: Sample, slope: float) -> Floats:
-    """Return knots, (K, H): quantiles of each cell's tempered logarithms.
+    """Return the knots of each cell, (K, H): quantiles of its tempered logarithms.
 
-    Half of them are quantiles among the rows of that cell.
+    The quantiles are those of all rows and of the rows of the cell, averaged with equal weight.
     """
     counts = np.bincount(sample.codes, minlength=sample.n_cells)
     n_knots = int(np.clip(counts.min() // _ROWS_PER_KNOT, 1, _MOST_KNOTS))

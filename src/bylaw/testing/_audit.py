@@ -396,7 +396,7 @@ def _decide_rows(
     estimated = any(shares_rows(part, policy.fingerprints) for part in hashed)
     if estimated and fitted_rows == "refuse":
         raise EvidenceError(
-            "some of these rows were used to fit or choose the policy, and they cannot certify it",
+            "some of these are rows on which the policy was chosen, and they cannot certify it",
             Remedy("estimate_fitted_rows"),
         )
     evidence, *more = [policy.feature_map.admit(part) for part in calibrated]
