@@ -228,7 +228,8 @@ def _share_quotients(
 
     A bound on a ratio that is multiplied by the denominator is linear, so that its multiplier follows from
     the scores. If rules compare ratios with each other, this is not possible, and they get one matrix
-    together."""
+    together.
+    """
     try:
         excesses = [one.excess for one in expanded if one is not None]
     except RuleError:  # rules that compare ratios with each other

@@ -66,7 +66,7 @@ def _list_remarks(policy: Policy) -> list[str]:
 
 
 def _describe_fit(policy: Policy) -> str:
-    """Return a sentence: are the rules satisfied on the fitted rows, by observed or by predicted rates?"""
+    """Return a sentence on whether the fitted rows satisfy the rules, by observed or predicted rates."""
     rates = policy.fitted_rates
     how = "as predicted by the model's probabilities, " if _is_predicted(policy) else ""
     if rates is not None:

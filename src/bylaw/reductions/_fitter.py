@@ -333,7 +333,8 @@ def solve_predicted(task: Task, fitter: Fitter) -> Solution:
     """Solve a compiled problem for predicted rates; raise if the rules conflict.
 
     Warn if the solution violates rules by more than the tolerance. The rates of the solution are measured
-    again unless the solver is `FullBatch`, which reports them itself."""
+    again unless the solver is `FullBatch`, which reports them itself.
+    """
     dual, tol = task.compiled, fitter.tol
     solution = _sharpen(dual, fitter.run(dual, task.begin), fitter)
     if solution.status in (Status.INFEASIBLE, Status.MAX_STEPS, Status.STALLED):
