@@ -901,7 +901,7 @@ def worst(rate: Rate | str, by: Any) -> Worst:
     worst(error(), by=('sex', 'race'))
     """
     if isinstance(rate, str):
-        from bylaw.language._parser import parse  # which knows this function
+        from bylaw.language._problem import parse  # which knows this function
 
         rate = parse(rate)  # type: ignore[assignment]
     if not isinstance(rate, Rate) or not rate.terms:

@@ -24,6 +24,7 @@ from bylaw.program import Certificate
 from bylaw.reductions._observe import CorrectedSolution, Correction, Restate, as_stated
 from bylaw.reductions._policies import fingerprint_rows, make_corrected_policy, predict_actions
 from bylaw.reductions._ratio_rules import RatioRules
+from bylaw.reductions._warnings import warn_of_observed_rates
 from bylaw.rows import Evidence, observe
 from bylaw.testing import MOST_ROWS, DecidedRows, Untestable, check_limits, check_weight, warn_of_copies
 
@@ -89,6 +90,7 @@ def certify(correction: Correction, held_out: Evidence, confidence: float, finis
     if accepted is not None:
         accepted_correction, solved, certificate = accepted
         policy = make_corrected_policy(accepted_correction, solved)
+        warn_of_observed_rates(accepted_correction, solved, policy)
         return replace(policy, certificate=certificate, fingerprints=hashed.join(policy.fingerprints))
     assert failure is not None
     rule, p_value, needed = failure

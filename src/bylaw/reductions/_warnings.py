@@ -77,8 +77,10 @@ def warn_of_violations(form: LinearForm, solution: Solution, found: RuleExcesses
     warnings.warn(error, stacklevel=find_stack_level())
 
 
-def warn_of_observed_rates(correction: Correction, solved: CorrectedSolution, fitted: FittedRates) -> None:
+def warn_of_observed_rates(correction: Correction, solved: CorrectedSolution, policy: Policy) -> None:
     """Warn of rules that observed rates violate, and of rules with too few rows."""
+    fitted = policy.fitted_rates
+    assert fitted is not None
     violated = solved.rates.observed > correction.tol
     if violated[correction.facts.exact].any() and solved.hard is None:  # ties have another warning
         listed = _list_rules(fitted, violated & correction.facts.exact)

@@ -12,7 +12,6 @@ import numpy as np
 from bylaw._base import MIN_CELL, check_min_cell
 from bylaw.errors import OptionError, install_extra, join_remedy
 from bylaw.language import LABEL, Conditions
-from bylaw.testing._reliability import CLOSE, Reliability
 from bylaw.testing._verdicts import RuleAudit, Verdict, find_hidden_cells, is_out_of_reach
 from bylaw.testing._watched_rule import RuleWatch, Watch
 from bylaw.view import (
@@ -33,6 +32,9 @@ from bylaw.view import (
 if TYPE_CHECKING:
     from bylaw.testing._audit import Audit
     from bylaw.testing._monitor import Monitor
+    from bylaw.testing._reliability import Reliability
+
+_CLOSE = 0.05  # mean distance over bins up to which probabilities agree with observed shares
 
 _MOST_JUDGED, _MOST_WATCHED, _MOST_PLOTTED = 40, 20, 4  # rules
 _ASSUMPTIONS = {
@@ -176,7 +178,7 @@ def _list_calibration(lines: Sequence[Reliability], calibrated: bool) -> list[st
     if not lines:
         return []
     most = 100 * max(line.most_unevenness for line in lines if not line.among)
-    if most > 100 * CLOSE:
+    if most > 100 * _CLOSE:
         return [
             "too few rows to decide whether the probabilities agree with what was observed: "
             f"mean errors in ten bins of up to {min(most, 100):.2g} points may go unnoticed"

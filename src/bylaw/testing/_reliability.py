@@ -17,7 +17,6 @@ from bylaw.testing._verdicts import find_hidden_cells
 
 _BINS = 10
 NOTABLE = 3.0  # standard errors, which chance hardly explains
-CLOSE = 0.05  # mean distance over bins up to which probabilities agree with what was observed
 _MEAN_DISTANCE = math.sqrt(2 / math.pi)  # of a standard normal number from zero
 
 
