@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from bylaw.testing._monitor import Monitor
     from bylaw.testing._reliability import Reliability
 
-_CLOSE = 0.05  # mean distance over bins up to which probabilities agree with observed shares
+CLOSE = 0.05  # mean distance over bins up to which probabilities agree with observed shares
 
 _MOST_JUDGED, _MOST_WATCHED, _MOST_PLOTTED = 40, 20, 4  # rules
 _ASSUMPTIONS = {
@@ -178,7 +178,7 @@ def _list_calibration(lines: Sequence[Reliability], calibrated: bool) -> list[st
     if not lines:
         return []
     most = 100 * max(line.most_unevenness for line in lines if not line.among)
-    if most > 100 * _CLOSE:
+    if most > 100 * CLOSE:
         return [
             "too few rows to decide whether the probabilities agree with what was observed: "
             f"mean errors in ten bins of up to {min(most, 100):.2g} points may go unnoticed"
