@@ -52,7 +52,7 @@ def test_no_command_shows_what_reorders_text(hostile, folder, bylaw):
     ]
     for command in commands:
         answer = bylaw(*command)
-        assert "fault in bylaw" not in answer.err
+        assert "internal error of bylaw" not in answer.err
         assert not HIDDEN.search(answer.out + answer.err), command
     decided = set(TableFile(folder / "d.parquet").read()["decision"].to_pylist())
     assert decided <= {*LABELS, "reject"}

@@ -68,7 +68,7 @@ def test_a_lack_of_memory_is_no_fault_of_bylaw(fitted, bylaw, monkeypatch):
     refused = bylaw("audit", "policy.json", "scores.parquet", "--fitted-rows", "estimate")
     assert refused.code == 2
     assert "the memory is not enough for these rows" in refused.err
-    assert "fault in bylaw" not in refused.err
+    assert "internal error of bylaw" not in refused.err
 
 
 def test_scanned_rows_are_not_sampled_in_vain(fitted, monkeypatch):

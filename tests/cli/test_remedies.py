@@ -181,7 +181,7 @@ def test_rules_that_were_not_judged_say_which_flags_would_help(rows, bylaw):
     answer = bylaw("audit", "p.json", "others.parquet")
     assert answer.code == 4
     assert "error() <= 0.9: not judged (it refers to labels; name their column with --label" in answer.out
-    advice = "only probabilities are known; name the column of its observed values with --true-group sex=COL"
+    advice = "only probabilities are given; name the column of its observed values with --true-group sex=COL"
     assert advice in answer.out
     found = json.loads(bylaw("audit", "p.json", "others.parquet", "--json").out)
     assert {"action": "pass_labels", "subject": "", "choices": []} in [r["remedy"] for r in found["rules"]]
@@ -210,7 +210,7 @@ def test_methods_that_do_not_serve(rows, bylaw):
     assert "not judged" not in bylaw(*heavy, "--largest-weight", "2").out
     answer = bylaw(*heavy, "--largest-weight", "2", "--method", "hoeffding_bentkus")
     assert answer.code == 2
-    assert "takes no weights; use --method betting" in answer.err
+    assert "does not support weights; use --method betting" in answer.err
 
 
 def test_held_out_rows_that_are_none(rows, bylaw):

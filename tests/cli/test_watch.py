@@ -51,7 +51,7 @@ def test_quiet_then_an_alarm_with_exit_codes(policy, bylaw):
         )
         assert found.code == 0, found.err
         assert f"quiet after {500 * number:,} rows" in found.out
-        assert "error() <= 0.4: no row shows label yet" in found.out
+        assert "error() <= 0.4: no row with label has been observed yet" in found.out
     for number in range(4, 12):
         write_day(number, drift=2.0)
         found = bylaw("watch", "policy.json", f"day{number}.parquet", "--state", "watch.json", "--json")
@@ -93,7 +93,7 @@ def test_late_labels_are_counted_by_id(policy, bylaw):
     before = (policy.parent / "watch.json").read_text()
     found = bylaw("watch", "policy.json", "unknown.parquet", "--state", "watch.json", "--late")
     assert found.code == 2
-    assert "were never seen" in found.err
+    assert "ids must be of earlier rows" in found.err
     assert (policy.parent / "watch.json").read_text() == before
 
 
@@ -278,7 +278,7 @@ def test_rows_count_by_decisions_always_or_never(policy, bylaw):
     assert drawn.code == 0, drawn.err
     mixed = bylaw("watch", "policy.json", "drawn.parquet", "--state", "watch.json", "--decisions", "decision")
     assert mixed.code == 2
-    assert "earlier rows counted by probabilities" in mixed.err
+    assert "earlier rows were counted by probabilities" in mixed.err
 
 
 @pytest.fixture

@@ -106,7 +106,10 @@ def test_a_report_of_a_rule_that_is_undefined_states_what_it_costs():
     policy, _ = fit(evidence, labels)
     page = report(policy, evidence, labels=labels, levels=2).html
     text = page.replace("\N{NO-BREAK SPACE}", " ")
-    assert "the decision &#x27;fraud&#x27; is never taken, so that it holds as 0/0" in text
+    assert (
+        "the decision &#x27;fraud&#x27; is never taken, so that its ratio is 0/0 and counts as satisfied"
+        in text
+    )
     assert "It is satisfied only because its rate is 0/0, so it has no shadow price." in text
     assert "Without it, 100 points of 1 - recall(&#x27;fraud&#x27;) would be saved." in text
     assert "costs nothing" not in text

@@ -111,7 +111,9 @@ def test_clopper_pearson_refuses_chances():
 @pytest.mark.parametrize("method", ["hoeffding_bentkus", "clopper_pearson"])
 def test_weights_are_for_betting(method):
     weighted = Sample(np.array([0.5, 1.0]), np.array([0.0, 1.0]), 0.0, 1.0)
-    with pytest.raises(OptionError, match=f"{method} takes no weights; use method='betting'") as caught:
+    with pytest.raises(
+        OptionError, match=f"{method} does not support weights; use method='betting'"
+    ) as caught:
         make_test([weighted], method, disjoint=True)
     assert caught.value.remedy == Remedy("choose_method", "betting")
 

@@ -52,7 +52,7 @@ def _change(path, place, value):
         (["rows"], 10**400, "rows must be a finite number"),
         (["rows"], 2**62, "rows must be a whole number below"),
         (["rows"], -1, "rows must be a whole number"),
-        (["rows"], 5, "at most 5, the rows that were seen"),
+        (["rows"], 5, "at most 5, the number of rows that the monitor has seen"),
         (["run_length"], float("inf"), "must be a finite number"),
         (["log", 0, 1], 204, "at most 203"),
         (["watched", 0, "rows"], 204, "at most 203"),
@@ -64,11 +64,11 @@ def _change(path, place, value):
         (["watched", 0, "sums", 1], 1e308, "a finite number of at most 1e"),
         (["watched", 0, "totals", 0], -1.0, "must not be negative"),
         (["watched", 0, "product", 0], -1e308, "a finite number of at most 1e"),
-        (["watched", 0, "product", 0], -1.0, "its money must not be negative"),
+        (["watched", 0, "product", 0], -1.0, "its wealth must not be negative"),
         (["watched", 3, "waiting", 0, 0], -1.0, "must not be negative"),
         (["watched", 3, "waiting", 0, 0], 2.0**63, "at most 1"),
-        (["watched", 3, "waiting", 2, 0], 1e30, "beyond what rows can be"),
-        (["watched", 3, "waiting", 2, 0], -1e30, "beyond what rows can be"),
+        (["watched", 3, "waiting", 2, 0], 1e30, "values of its incomplete rows must be within the limits"),
+        (["watched", 3, "waiting", 2, 0], -1e30, "values of its incomplete rows must be within the limits"),
         (["watched", 0, "history", 0, 0], 204, "at most 203"),
         (["watched", 0, "history", 0, 2], 10**400, "a finite number"),
     ],
@@ -109,7 +109,7 @@ def _make_object() -> bytes:
 )
 def test_row_files_without_arrays_are_refused(saved, policy, content):
     _replace_rows(saved, content)
-    with pytest.raises(PolicyFileError, match=r"\.npz is damaged: .* Restore it"):
+    with pytest.raises(PolicyFileError, match=r"\.npz is damaged: .* Restore this file"):
         Monitor.load(saved, policy)
 
 
@@ -138,7 +138,9 @@ def test_row_files_with_impossible_values_are_refused(saved, policy, name, chang
     buffer = io.BytesIO()
     np.savez(buffer, **{**arrays, name: change(arrays[name])})
     _replace_rows(saved, buffer.getvalue())
-    with pytest.raises(PolicyFileError, match=r"is damaged: (its column|it does not have the columns)"):
+    with pytest.raises(
+        PolicyFileError, match=r"is damaged: (its column|it must have the columns|its columns must)"
+    ):
         Monitor.load(saved, policy)
 
 

@@ -77,11 +77,11 @@ def test_the_same_look_is_recognised_in_another_process(policy, tmp_path):
 @pytest.mark.parametrize(
     ("held", "options", "where"),
     [
-        (rows(2), {}, ": 95 % confidence"),
-        (HELD.rows(np.arange(300)), {}, ", on rows of which some were in an earlier look"),
-        (HELD, {"confidence": 0.9}, ", on rows of which some were in an earlier look"),
-        (HELD, {"rules": "rejected() <= 0.5"}, ", on rows of which some were in an earlier look"),
-        (HELD, {"method": "hoeffding_bentkus"}, ", on rows of which some were in an earlier look"),
+        (rows(2), {}, ": the confidence of 95 % is valid"),
+        (HELD.rows(np.arange(300)), {}, ", with some rows of an earlier look"),
+        (HELD, {"confidence": 0.9}, ", with some rows of an earlier look"),
+        (HELD, {"rules": "rejected() <= 0.5"}, ", with some rows of an earlier look"),
+        (HELD, {"method": "hoeffding_bentkus"}, ", with some rows of an earlier look"),
     ],
     ids=["further", "part", "confidence", "rule", "method"],
 )
@@ -137,7 +137,7 @@ def test_looks_are_checked_when_they_are_read(policy, tmp_path):
 def test_copies_among_held_out_rows_warn(policy):
     """Each copy counts as an independent row; nothing else can be told of them."""
     copied = HELD.rows(np.tile(np.arange(300), 5))
-    with pytest.warns(GuaranteeWarning, match="of the 1,500 held-out rows only 300 are different") as caught:
+    with pytest.warns(GuaranteeWarning, match="only 300 of the 1,500 held-out rows are different") as caught:
         audit(policy, copied, rules="rejected() <= 0.9")
     assert caught[0].message.remedy == Remedy("drop_copies")
 
@@ -145,5 +145,5 @@ def test_copies_among_held_out_rows_warn(policy):
 def test_rows_are_compared_with_those_of_all_looks(policy):
     look(policy, HELD, warned=False)
     look(policy, rows(2))
-    with pytest.warns(GuaranteeWarning, match="this is look 3 at this policy, on rows of which some were in"):
+    with pytest.warns(GuaranteeWarning, match="this is look 3 at this policy, with some rows of"):
         audit(policy, HELD, rules=rejected() <= 0.5)

@@ -394,7 +394,7 @@ def test_a_gap_of_the_day_is_found_where_the_day_is_a_batch():
     assert one.since is None
     assert gap > 0.12
     assert one.estimate < 0.05  # it is about rows next to each other, as the evidence is
-    assert "rows next to each other" in repr(monitor)
+    assert "adjacent rows" in repr(monitor)
 
 
 @pytest.mark.slow
@@ -581,7 +581,7 @@ def test_labels_and_groups_come_later_and_in_any_order():
     assert (monitor.rows, monitor.waiting) == (len(ROWS), len(ROWS))
     late, now = monitor.status
     assert (late.status, late.rows) == (Watch.UNSEEN, 0)
-    assert late.reason == "no row shows label and sex yet"
+    assert late.reason == "no row with label and sex has been observed yet"
     assert math.isnan(late.estimate)
     assert now.rows == len(ROWS)
     monitor.update(ids=np.arange(len(ROWS)), labels=ROWS.labels)
@@ -644,31 +644,31 @@ def test_what_is_done_again_is_harmless():
 ERRORS = {
     "some rows were counted": (
         lambda m: m.update(ROWS.evidence.rows(np.arange(95, 105)), ids=np.arange(95, 105)),
-        "5 of 10 rows were counted before, the first of them in row 0, and bring nothing new",
+        "5 of 10 rows were counted before and have no new values, the first of them in row 0",
     ),
     "an id twice": (
         lambda m: m.update(ROWS.evidence.rows(np.arange(3)), ids=["x", "y", "x"]),
-        "the id 'x' is there twice",
+        "ids must be unique, got 'x' more than once",
     ),
     "ids that were never seen": (
         lambda m: m.update(ids=[1, 1000, 1001], labels=["yes"] * 3),
-        "2 ids were never seen, the first of them in row 1",
+        "got 2 new ids, the first in row 1",
     ),
     "another label": (
         lambda m: m.update(ids=np.arange(100), labels=np.where(RIGHT[:100], "no", "yes")),
-        "the label of 40 rows differs from what was passed before",
+        "the label of 40 rows differs from the values passed before",
     ),
     "another group": (
         lambda m: m.update(ids=np.arange(100), groups={"sex": np.where(F[:100], "M", "F")}),
-        "the sex of 30 rows differs from what was passed before",
+        "the sex of 30 rows differs from the values passed before",
     ),
     "another cost": (
         lambda m: m.update(ids=np.arange(100), outcomes={"loss": 5 - LOSS[:100]}),
-        r"the custom\('loss'\) of 20 rows differs from what was passed before",
+        r"the custom\('loss'\) of 20 rows differs from the values passed before",
     ),
     "too few ids": (
         lambda m: m.update(ROWS.evidence.rows(np.arange(200, 210)), ids=np.arange(200, 205)),
-        "there are 5 ids for 10 rows",
+        "ids must have one id for each of the 10 rows, got 5",
     ),
     "too few labels": (
         lambda m: m.update(ids=np.arange(100), labels=ROWS.labels[:99]),
@@ -688,7 +688,7 @@ ERRORS = {
     ),
     "costs of too few actions": (
         lambda m: m.update(ids=[50], outcomes={"loss": [[1, 2]]}),
-        r"outcomes\['loss'\] has",
+        r"outcomes\['loss'\] must have one column",
     ),
     "weights": (
         lambda m: m.update(ROWS.evidence.rows([5]).with_columns(weights=np.ones(1))),
@@ -696,7 +696,7 @@ ERRORS = {
     ),
     "no reference": (
         lambda m: m.update(Evidence([[0.5, 0.5]], classes=["no", "yes"])),
-        "earlier model 'old': pass references=",
+        "earlier model 'old', to which a rule refers: pass references=",
     ),
     "an unknown decision": (
         lambda m: Monitor(m.policy, rules=["error() <= 0.9"]).update(
@@ -733,11 +733,14 @@ def test_errors_name_the_cause_and_nothing_is_counted(name):
         ({"limits": {"loss": (5, 1)}}, r"limits\['loss'\] must be two finite numbers"),
         ({"limits": {"loss": (0, math.inf)}}, r"limits\['loss'\] must be two finite numbers"),
         ({"limits": [1]}, "limits must be a dict"),
-        ({"limits": {}}, r"a rule refers to custom\('loss'\), whose range is not known; pass limits="),
-        ({"groups": {}}, "a rule refers to 'sex', which the policy does not know: pass its values"),
-        ({"groups": {"sex": "FM"}}, r"groups\['sex'\] must be a list of its values, not 'FM'"),
-        ({"groups": {"sex": 3}}, r"groups\['sex'\] must be a list of its values, not 3"),
-        ({"groups": {"sex": ["F", "F"]}}, r"groups\['sex'\] must be different values"),
+        (
+            {"limits": {}},
+            r"limits must have the range of custom\('loss'\), to which a rule refers; pass limits=",
+        ),
+        ({"groups": {}}, "groups must have the values of 'sex', to which a rule refers"),
+        ({"groups": {"sex": "FM"}}, r"groups\['sex'\] must be a list of its values, got 'FM'"),
+        ({"groups": {"sex": 3}}, r"groups\['sex'\] must be a list of its values, got 3"),
+        ({"groups": {"sex": ["F", "F"]}}, r"groups\['sex'\] must have at least one value and no value twice"),
         ({"groups": ["F"]}, "groups must be a dict"),
     ],
 )
@@ -750,16 +753,16 @@ def test_options_are_checked(options, message):
 def test_what_cannot_be_watched():
     with pytest.raises(RuleError, match=r"g_mean\(\) is not linear and rules cannot bound it"):
         Monitor(POLICY, rules="g_mean() >= 0.5")
-    with pytest.raises(OptionError, match="the policy has no rules to watch"):
+    with pytest.raises(OptionError, match="the policy must have rules"):
         Monitor(BINARY)
-    with pytest.raises(OptionError, match="takes a Policy, not str"):
+    with pytest.raises(OptionError, match="must be a Policy, got str"):
         Monitor("policy")
     monitor = Monitor(POLICY)
-    with pytest.raises(OptionError, match="takes evidence of new rows, or ids="):
+    with pytest.raises(OptionError, match="must have evidence of new rows, or ids="):
         monitor.update(labels=["yes"])
-    with pytest.raises(OptionError, match="decisions must be passed with the evidence of new rows"):
+    with pytest.raises(OptionError, match="decisions must be passed with evidence of new rows"):
         monitor.update(ids=[1], decisions=["yes"])
-    with pytest.raises(OptionError, match=r"outcomes\['usd'\]: no rule that is watched refers to"):
+    with pytest.raises(OptionError, match=r"a monitored rule uses, .* got 'usd'"):
         monitor.update(ROWS.evidence, outcomes={"usd": LOSS})
     with pytest.raises(OptionError, match="batch must be text"):
         monitor.update(ROWS.evidence, batch=3)
@@ -786,12 +789,16 @@ def test_tables_in_another_order_are_refused():
 def test_silence_is_explained():
     rules = ["error() <= 0.3", "rejected().given(sex='F') <= 0.3", "rejected() <= 0.3"]
     monitor = Monitor(POLICY, rules=rules, groups={"sex": ["F", "M"]})
-    assert {one.reason for one in monitor.status} == {"no row has come yet"}
+    assert {one.reason for one in monitor.status} == {"no row has been counted yet"}
     men = ROWS.take(np.flatnonzero(M))
     monitor.update(men.evidence, groups={"sex": men.sex})
-    assert [one.reason for one in monitor.status] == ["no row shows label yet", "no row shows sex yet", ""]
-    assert "no row shows label yet" in repr(monitor)
-    assert "no row shows label yet" in monitor._repr_html_()
+    assert [one.reason for one in monitor.status] == [
+        "no row with label has been observed yet",
+        "no row with sex has been observed yet",
+        "",
+    ]
+    assert "no row with label has been observed yet" in repr(monitor)
+    assert "no row with label has been observed yet" in monitor._repr_html_()
 
 
 def test_a_known_group_without_rows():
@@ -801,7 +808,7 @@ def test_a_known_group_without_rows():
     monitor = Monitor(policy)
     men = known.rows(np.flatnonzero(women.sex == "M"))
     monitor.update(men)
-    assert monitor.status[0].reason == "no row is of the groups that it compares"
+    assert monitor.status[0].reason == "no row is in the groups that it compares"
     monitor.update(known)
     assert monitor.status[0].rows == (women.sex == "F").sum()
 

@@ -217,7 +217,7 @@ def test_fitted_rows_estimate_as_observed_only_with_outcomes():
         ({"wrong": np.full((4000, 2), np.inf)}, EvidenceError, "must be finite, or NaN"),
         ({"wrong": 2 * WRONG}, EvidenceError, r"outcomes\['wrong'\] must be within limits.*got 0 to 2"),
         ({"wrong": "certain"}, OptionError, "'known' if the cost does not depend"),
-        ({"wrnog": WRONG}, OptionError, r"no rule refers to custom\('wrnog'\); there are \['usd', 'wrong'\]"),
+        ({"wrnog": WRONG}, OptionError, r"of costs that a rule uses, \['usd', 'wrong'\], got 'wrnog'"),
         ([WRONG], EvidenceError, "outcomes must be a dict"),
         (
             {"wrong": pandas.DataFrame(WRONG, index=range(1, 4001)), "usd": pandas.DataFrame(WRONG)},

@@ -58,7 +58,7 @@ def test_each_rule_is_judged_on_the_rows_that_show_all_that_it_refers_to():
         assert rule.judged_rows == (len(ROWS) if needs_label(rule) else len(HELD))
     assert everywhere.seen_rows == {}
     assert found.reliability == alone.reliability[: len(found.reliability)]
-    assert f"label was seen on {len(ROWS):,} of 6,000 rows" in repr(found)
+    assert f"label was observed on {len(ROWS):,} of 6,000 rows" in repr(found)
     assert "as a random sample of all rows" in found._repr_html_()
     assert json.loads(json.dumps(found.to_dict()))["seen_rows"] == {"label": len(ROWS)}
 
@@ -114,7 +114,7 @@ def test_labels_and_groups_that_no_row_shows_together():
         groups={"sex": np.where(SHOWN, None, sex)},
         rules=["error().given(sex='F') <= 0.9", "error() <= 0.9"],
     )
-    assert found.rules[0].reason == "it refers to label and sex, and no row shows all of it"
+    assert found.rules[0].reason == "it refers to label and sex, which were not observed together on any row"
     assert str(found.rules[1].verdict) == "certified"
 
 

@@ -272,31 +272,37 @@ DAMAGES = {
     "run_length": (lambda c: c.update(run_length="x"), "run_length must be a number"),
     "rows": (lambda c: c.update(rows=-1), "rows must be a whole number"),
     "rules": (lambda c: c.update(rules=["nonsense("]), "not a rule"),
-    "other rules": (lambda c: c["rules"].pop(0), "its rules are not those that it watches"),
-    "no rules": (lambda c: c.update(rules=[]), "no rules"),
+    "other rules": (lambda c: c["rules"].pop(0), "its states must be about the rules"),
+    "no rules": (lambda c: c.update(rules=[]), "must have rules"),
     "groups": (lambda c: c.update(groups={}), "sex"),
     "limits": (lambda c: c.update(limits={"loss": [1]}), "2 numbers"),
     "turned limits": (lambda c: c.update(limits={"loss": [4, 1]}), "limits"),
     "batches": (lambda c: c.update(batches=[3]), "text"),
     "log": (lambda c: c.update(log=[[1]]), "log"),
     "log entry": (lambda c: c.update(log=[["2024", "x", 0]]), "log"),
-    "a rule less": (lambda c: c["watched"].pop(), "its rules are not those"),
+    "a rule less": (lambda c: c["watched"].pop(), "its states must be about the rules"),
     "no watched": (lambda c: c.update(watched={}), "watched must be a list"),
     "waiting": (set_rule("waiting", [[1.0], [2.0], [3.0]]), "waiting must be a matrix"),
-    "long waiting": (set_rule("waiting", [[1.0] * 9] * 2), "its rounds contradict its rows"),
-    "rounds": (set_rule("rounds", 10_000), "its rounds contradict its rows"),
+    "long waiting": (
+        set_rule("waiting", [[1.0] * 9] * 2),
+        "its numbers of rounds and of rows contradict each other",
+    ),
+    "rounds": (set_rule("rounds", 10_000), "its numbers of rounds and of rows contradict each other"),
     "product": (set_rule("product", [1.0]), "product must be 7 numbers"),
     "no product": (lambda c: c["watched"][1].pop("product"), "has no 'product'"),
-    "no money": (set_rule("product", [0.0] * 7), "its money must not be negative"),
+    "no money": (set_rule("product", [0.0] * 7), "its wealth must not be negative"),
     "wealth": (set_rule("ever", ["a"] * 7), "must be a number"),
     "unit": (lambda c: c.update(unit="days"), "unit must be one of"),
-    "rounds before": (set_rule("rounds_before", 10_000), "its rounds contradict its rows"),
+    "rounds before": (
+        set_rule("rounds_before", 10_000),
+        "its numbers of rounds and of rows contradict each other",
+    ),
     "sums": (set_rule("sums", [1, 2, 3]), "sums must be 5 numbers"),
     "log_ever": (set_rule("log_ever", None), "log_ever must be a number"),
     "log_change": (set_rule("log_change", "x"), "log_change must be a number"),
     "broken_at": (set_rule("broken_at", "soon"), "broken_at must be a whole number"),
     "every": (set_rule("every", 0), "every"),
-    "history": (set_rule("history", [[1, 2]]), "must be 6 values"),
+    "history": (set_rule("history", [[1, 2]]), "must be a list of 6 values"),
     "history row": (set_rule("history", [[None, 0, 0, 0, 0, 0]]), "must be a whole number"),
     "row_file": (lambda c: c.update(row_file=7), "row_file must be text"),
 }
@@ -348,12 +354,15 @@ def test_damaged_rows_are_refused(saved):
         with pytest.raises(PolicyFileError, match="is damaged: its content does not match its checksum"):
             Monitor.load(saved, POLICY)
     rows.unlink()
-    with pytest.raises(PolicyFileError, match="is missing: it has the ids of the rows that were seen"):
+    with pytest.raises(PolicyFileError, match="is missing: it must contain the ids of the rows"):
         Monitor.load(saved, POLICY)
 
 
 def test_a_state_is_about_one_policy(saved):
-    with pytest.raises(PolicyFileError, match=r"watches another policy .*: begin a new state"):
+    with pytest.raises(
+        PolicyFileError,
+        match=r"watches another policy: its policy must have the hash .* start a new monitor",
+    ):
         Monitor.load(saved, fit_binary())
 
 
@@ -366,7 +375,7 @@ def test_rows_without_the_columns_that_wait_are_refused(saved):
     rows = state_files._name_rows(saved.with_name("other.json"), content["row_file"])
     rows.rename(state_files._name_rows(saved, content["row_file"]))
     write_changed(saved, lambda c: c.update(row_file=content["row_file"]))
-    with pytest.raises(PolicyFileError, match="does not have the columns"):
+    with pytest.raises(PolicyFileError, match="must have the columns"):
         Monitor.load(saved, POLICY)
 
 

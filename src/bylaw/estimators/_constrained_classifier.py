@@ -765,7 +765,7 @@ class ConstrainedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     ) -> Evidence:
         """Return the evidence of new rows, for functions that take a policy and evidence.
 
-        It contains only what is known at decision time, so no labels and no true groups.
+        It has no observed labels, and only those groups that are known at decision time.
 
         Parameters
         ----------

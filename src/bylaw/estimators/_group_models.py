@@ -54,7 +54,7 @@ class HiddenGroup:
         return sizes if self.classes is None else (*sizes, len(self.classes))
 
     def encode_cells(self, groups: Mapping[str, KnownGroup], label_codes: Any) -> NDArray[np.int64]:
-        """Return the number of the cell of each row, (n_rows,); `MISSING` if a column is missing."""
+        """Return the index of the cell of each row, (n_rows,); `MISSING` if one of its values is missing."""
         named = {**self.given, **self.values}
         codes = [admit_values(name, groups[name], values).codes for name, values in named.items()]
         codes = [*codes, label_codes] if self.classes else codes
@@ -184,7 +184,7 @@ def find_hidden_names(estimators: Any, problem: Problem) -> list[str]:
 
 
 def _find_values(name: str, estimators: Any, groups: Mapping[str, KnownGroup]) -> tuple[Value, ...]:
-    """Return the values of an attribute, from a frozen model or else from the rows."""
+    """Return the values of an attribute: those of its frozen model, or else those of the rows."""
     key, model = _find_model(estimators, (name,))
     if is_frozen(model):
         check_is_fitted(model)

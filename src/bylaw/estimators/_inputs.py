@@ -174,9 +174,9 @@ def read_labels(model: Any, X: Any, y: Any) -> tuple[NDArray[np.int64] | None, N
 def list_atoms(
     problem: Problem, classes: tuple[Value, ...], groups: Mapping[str, tuple[Value, ...]]
 ) -> list[tuple[Atom, bool]]:
-    """Return the atoms (rates of one action) of the objective and all rules, with True for those of labels.
+    """Return the atoms of the objective and of all rules, in pairs (atom, True if it refers to labels).
 
-    Raise an error if one of them names an unknown label or group.
+    An atom is a single rate, such as error(). Raise an error if one names an unknown label or group.
     """
     space = problem.action_space(classes)
     rates = [problem.minimize, *(one.rule.excess for one in problem.expand(classes, groups, space.options))]

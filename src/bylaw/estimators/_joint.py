@@ -140,9 +140,9 @@ class JointClassifier(MetaEstimatorMixin, BaseEstimator):
 
 
 def expand_cells(probabilities: Floats, cells: NDArray[np.int64], shape: tuple[int, ...]) -> Floats:
-    """Return probabilities of all cells, (n_rows, *shape); zero for cells that the model has not seen.
+    """Return probabilities of all cells (combinations of values), (n_rows, *shape).
 
-    `cells` are the numbers of the cells in the columns of `probabilities`.
+    `probabilities` has columns for `cells` only, those in the training rows; other cells get zero.
     """
     full = np.zeros((len(probabilities), int(np.prod(shape))))
     full[:, cells] = probabilities

@@ -110,7 +110,7 @@ class Training:
     split_params: Params  # arguments of the splitter
 
     def select_rows(self, rows: RowIndices) -> Training:
-        """Return the same models with only the rows of these indices."""
+        """Return a copy with only the rows of these indices."""
 
         def select(params: Params) -> Params:
             return _check_method_params(self.rows.X, params=dict(params), indices=rows)
@@ -240,7 +240,7 @@ def fit_on(model: Any, X: Any, target: Any, rows: RowIndices, params: Params) ->
 
 
 def predict_labels(model: Any, X: Any, classes: Any, what: str) -> Floats:
-    """Return the predicted probabilities of these classes, in this order."""
+    """Return the probabilities that a fitted model predicts for these classes, in this order."""
     return align_columns(model.predict_proba(X), model.classes_, classes, what)
 
 
@@ -260,7 +260,7 @@ def align_columns(probabilities: Any, present: Any, classes: Any, what: str) -> 
 
 
 def compute_log_ratios(labels: Floats, cells: Sequence[Floats]) -> Floats:
-    """Return the log-ratios of each probability to that of the last class or cell, (n_rows, n_scores)."""
+    """Return the log of each probability divided by that of the last class or cell, (n_rows, n_scores)."""
     tables = [np.log(np.maximum(p.reshape(len(p), -1), 1e-6)) for p in (labels, *cells)]
     return np.concatenate([table[:, :-1] - table[:, -1:] for table in tables], axis=1)
 

@@ -234,7 +234,7 @@ class _GraphBuilder:
         return self._add_node(_OPERATORS[vector.operator], *arguments)
 
     def _compare(self, vector: Vector) -> str:
-        """Add nodes that test if a value is in `vector.detail`; return the name of the result, (N, 1)."""
+        """Add nodes that test if a known group or label is in `vector.detail`; return their output."""
         step, place = vector.arguments[0].find_entry(0)
         cell = step.arguments[0].detail[place]
         if cell not in self._codes:
@@ -248,10 +248,10 @@ class _GraphBuilder:
         return self._cast(most, self.onnx.TensorProto.BOOL)
 
     def _encode_values(self, cell: Cell) -> tuple[str, dict[Value, Any]]:
-        """Add an input for a known value.
+        """Add an input for a column of values, such as a known group.
 
         Return its name in the graph, of shape (N, 1), and a dict {value: what the input is compared with}.
-        Text is replaced by its index among the values, and compared with that.
+        Text is replaced by its index among the values, and the index is compared.
         """
         values, tensor = self.features.known[cell], self.onnx.TensorProto
         if cell.part == "references" and not all(isinstance(value, str) for value in values):

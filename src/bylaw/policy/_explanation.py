@@ -244,5 +244,4 @@ def _share_quotients(
 
 
 def _join(prices: Sequence[RulePrice]) -> str:
-    """Join the texts of the rules, each once."""
     return " and ".join(dict.fromkeys(price.statement for price in prices))

@@ -66,7 +66,7 @@ def _list_remarks(policy: Policy) -> list[str]:
 
 
 def _describe_fit(policy: Policy) -> str:
-    """Return a sentence on whether the fitted rows satisfy the rules, by observed or predicted rates."""
+    """Return a sentence on the violation of rules on the fitted rows, by observed or predicted rates."""
     rates = policy.fitted_rates
     how = "as predicted by the model's probabilities, " if _is_predicted(policy) else ""
     if rates is not None:
@@ -95,7 +95,7 @@ def _is_predicted(policy: Policy) -> bool:
 
 
 def _describe_worst_group(policy: Policy) -> str:
-    """Return the worst group and the weights of the groups if the objective is the worst rate of a group."""
+    """Return the worst group and the weights of groups as text, if the objective is a worst rate."""
     if not policy.group_rates:
         return ""
     worst = max(policy.group_rates, key=lambda one: -math.inf if math.isnan(one.rate) else one.rate)

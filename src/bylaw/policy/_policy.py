@@ -623,7 +623,7 @@ class Policy:
 
 
 def _is_out_of_memory(evidence: Any, columns: Columns | None) -> bool:
-    """Return True if the evidence is a `Scan` or a frame with columns, which needs more packages."""
+    """Return True if the evidence is out of memory: a `Scan`, or a frame with `columns`."""
     return columns is not None or type(evidence).__name__ == "Scan"
 
 

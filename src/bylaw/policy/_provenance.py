@@ -171,7 +171,7 @@ class Fingerprint:
 
 
 def _read_hexadecimals(node: Node, digits: int, count: int | None = None) -> list[str]:
-    """Read a list of hexadecimal numbers with this number of digits each."""
+    """Read a list of hexadecimal numbers, each with this number of digits."""
     texts = [one.text() for one in node.list()]
     valid = all(re.fullmatch(f"[0-9a-f]{{{digits}}}", text) for text in texts)
     if not valid or len(texts) != (count or len(texts)):
@@ -277,7 +277,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Card:
-    """Facts about the origin of a policy, for readers of its file."""
+    """Facts about the origin of a policy: its date, versions, table, options and audits."""
 
     created: str  # the date and time in UTC, as ISO 8601
     versions: Mapping[str, str]  # {library: version}

@@ -104,17 +104,17 @@ class _Rounding:
 
     @classmethod
     def of_rows(cls, fingerprints: Fingerprints) -> _Rounding:
-        """Return the rounding for this number of rows, which is in the file: saving again changes nothing."""
+        """Return the rounding for the number of rows in a file, so that saving again changes nothing."""
         rows = fingerprints[0].rows if fingerprints else 0
         magnitude = math.floor(math.log10(max(rows, 1))) - 1
         return cls(digits=min(max(magnitude, 2), 3), decimals=min(max(magnitude, 1), 3))
 
     def round_digits(self, value: float) -> float:
-        """Round a number to the significant digits."""
+        """Round a number to `digits` significant digits."""
         return float(f"{value:.{self.digits}g}")
 
     def round_share(self, share: float) -> float:
-        """Round a fraction of the rows to the decimals; the result is never zero."""
+        """Round a fraction of the rows to `decimals`; the result is never zero."""
         return max(round(share, self.decimals), 10.0**-self.decimals)
 
     def round_price(self, price: float, few_rows: bool) -> float:
@@ -141,7 +141,7 @@ def round_magnitude(value: float, towards: Callable[[float], int] = round) -> fl
 
 
 def _list_rules_on_few_rows(policy: Policy) -> set[str]:
-    """Return the single rules that refer to fewer than `MIN_CELL` of the fitted rows.
+    """Return the single rules with a condition that fewer than `MIN_CELL` fitted rows meet.
 
     If there are fewer than a hundred fitted rows, these are all rules with a condition.
     """

@@ -184,5 +184,5 @@ def get_column(columns: Columns, part: str, name: Any, place: Sequence[int]) -> 
 
 
 def is_complement(columns: Columns, part: str, place: Sequence[int]) -> bool:
-    """Return True if the probability is one minus its column: two classes may have only one column."""
+    """Return True if this probability is one minus the column of the other of two classes."""
     return part == "probabilities" and list(place) == [columns.complement]

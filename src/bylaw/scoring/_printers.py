@@ -60,14 +60,14 @@ class TextPrinter(ABC):
 
     @abstractmethod
     def write_case(self, conditions: list[str], values: list[str]) -> str:
-        """Write the value of the first condition that is true. The last value may have no condition."""
+        """Write an expression for the value of the first true condition; an extra value is the default."""
 
     @abstractmethod
     def write_membership(self, vector: Vector, i: int) -> str:
-        """Write a condition: an entry is one of the values in `vector.detail`."""
+        """Write the condition that an entry is one of the values in `vector.detail`."""
 
     def write(self, vector: Vector, i: int = 0, level: int = 0) -> str:
-        """Write an entry; add brackets if its operator binds less tightly than `level`."""
+        """Write entry `i` of a vector, in brackets if its operator binds less tightly than `level`."""
         vector, i = vector.find_entry(i)
         operator, arguments = vector.operator, vector.arguments
         own = _LEVELS.get(operator, _ATOM)
@@ -114,7 +114,7 @@ class TextPrinter(ABC):
         return f"({text})" if own < level else text
 
     def name_entry(self, step: Vector, i: int) -> str:
-        """Return the name of an entry of a named step."""
+        """Return the name under which an entry of a step is written."""
         return f"{self._names[step]}_{i}" if step.width > 1 else self._names[step]
 
     def write_steps(self, results: Sequence[Vector]) -> tuple[list[str], dict[tuple[Vector, int], str]]:
@@ -138,7 +138,7 @@ class TextPrinter(ABC):
 
 
 def _is_one(vector: Vector, i: int) -> bool:
-    """Return True if an entry is the constant one."""
+    """Return True if an entry is the constant one on every row."""
     source, place = vector.find_entry(i)
     return source.operator == "constant" and source.detail[place] == 1
 
@@ -405,7 +405,7 @@ class SqlPrinter(TextPrinter):
         return texts, layers
 
     def write_statement(self, results: Sequence[Vector], names: Sequence[str], source: str) -> str:
-        """Write a SELECT statement of results under these names, with one WITH clause for each layer."""
+        """Write a SELECT statement over `source` with the results as columns, and a WITH clause per layer."""
         texts, layers = self.lay_out(results)
         parts = []
         for name, columns in layers:
@@ -415,7 +415,7 @@ class SqlPrinter(TextPrinter):
         return f"WITH {', '.join(parts)}\n{_write_select(columns, source)}"
 
     def nest(self, results: Iterable[Vector], source: str) -> tuple[list[str], str]:
-        """Return the expressions of results, and the nested SELECT that they are computed from."""
+        """Return the expressions of results, and the table or nested SELECT that they are computed from."""
         texts, layers = self.lay_out(list(results))
         for name, columns in layers:
             source = f"({_write_select(columns, source, '', self.dialect.fence)}) AS {name}"

@@ -225,7 +225,7 @@ class Features:
         return cells[0] if len(cells) == 1 else join(cells).sum()
 
     def _calibrate(self, found: Calibration) -> None:
-        """Replace the probabilities by calibrated ones."""
+        """Replace the expressions of probabilities by those of calibrated probabilities."""
         labels = range(len(self.labels))
         if found.labels is not None:
             maps = []

@@ -72,11 +72,11 @@ class Vector:
         return Vector("in", (self,), 1, tuple(values))
 
     def greatest(self) -> Vector:
-        """Return the largest entry."""
+        """Return an expression for the largest entry."""
         return Vector("greatest", (self,), 1)
 
     def least(self) -> Vector:
-        """Return the smallest entry."""
+        """Return an expression for the smallest entry."""
         return Vector("least", (self,), 1)
 
     def all(self) -> Vector:
@@ -84,11 +84,11 @@ class Vector:
         return Vector("all", (self,), 1)
 
     def sum(self) -> Vector:
-        """Return the sum of the entries."""
+        """Return an expression for the sum of the entries."""
         return linear(self, np.ones((self.width, 1)))
 
     def take(self, places: Iterable[int]) -> Vector:
-        """Return the entries with these indices."""
+        """Return a vector of the entries with these indices."""
         chosen = tuple(map(int, places))
         if self.operator == "take":
             return self.arguments[0].take(self.detail[i] for i in chosen)
@@ -123,12 +123,12 @@ Operand: TypeAlias = Vector | float
 
 
 def read(*keys: Any) -> Vector:
-    """Return a vector of columns of the table, given their keys in the printer."""
+    """Return a vector of columns of the table, given their keys in the `sources` of the printer."""
     return Vector("read", (), len(keys), keys)
 
 
 def columns_of(name: str, width: int = 1) -> Vector:
-    """Return a vector that refers to the entries of a step by name, if these are columns of the rows."""
+    """Return a vector of columns that are named like the entries of a step with this name and width."""
     return Vector("step", (), width, (name, ()))
 
 
@@ -164,7 +164,7 @@ def linear(vector: Vector, weights: Floats, bias: ArrayLike = 0.0) -> Vector:
 
 
 def case(*choices: tuple[Vector, Operand], otherwise: Operand | None) -> Vector:
-    """Return the value of the first condition that is true, given pairs (condition, value).
+    """Return an expression for the value of the first true condition, given pairs (condition, value).
 
     If no condition is true, the value is `otherwise`, or missing if that is None.
     """

@@ -1,4 +1,4 @@
-"""Audits: each rule of a policy tested on held-out rows, with bounds, p-values and verdicts."""
+"""Audits: tests of a policy's rules on held-out rows, with confidence bounds, p-values and verdicts."""
 
 from __future__ import annotations
 
@@ -56,50 +56,51 @@ _IMPOSSIBLE_IF_DETERMINISTIC = 0.9
 
 @dataclass(frozen=True, repr=False)
 class Audit:
-    """The result of `audit`: every rule with its estimate, bounds and verdict, and what the rules cost.
+    """The result of `audit`: every rule with its estimate, bounds and verdict, and the cost of the rules.
 
     Parameters
     ----------
     rules : tuple of RuleAudit
-        one for each single rule; a family has several.
+        The audit of each single rule; a family has several.
     confidence : float
-        of each bound and of the verdicts.
+        The confidence of each bound and of the verdicts.
     method : str
-        of the confidence bounds.
+        The method of the tests and confidence bounds.
     certificate : bool
-        False for estimates on rows on which the policy was chosen.
+        False for estimates on rows that were used to fit or choose the policy.
     rows : int
+        The number of rows.
     objective : str
-        what the policy minimizes.
+        The text of the rate that the policy minimizes.
     cost_before, cost_after : float
-        the objective with your model (its own scores, labels only), and with these decisions.
+        The objective with your model (its own scores, labels only), and with the audited decisions.
     cost_observed : bool
-        whether costs are measured with true labels and, for `custom`, outcomes; not as they were predicted.
+        Whether costs are measured with observed labels and, for `custom`, outcomes, and not predicted.
     rejected : float
-        share of rows; nan where there are no rejections.
+        The share of rejected rows; nan if the policy cannot reject.
     random : float
-        share of rows whose likeliest decision has a probability below 0.99.
+        The share of rows whose likeliest decision has a probability below 0.99.
     reliability : tuple of Reliability
-        calibration of the probabilities, for everything that was observed.
+        The calibration of the probabilities of observed labels and groups.
     seen_rows : dict
-        {"label" or an attribute: how many rows show it}, for those that not all rows show.
+        {"label" or an attribute: the number of rows where it is observed}, for those missing on some rows.
     seen_at_random : bool
-        whether rows that show them are taken for a random sample, or weighted by `propensity_weights`.
+        True if these rows are taken as a random sample; False if `propensity_weights` are used.
     looks : int
-        how many audits on held-out rows the policy's card shows, this one included; 0 for an estimate. The
-        confidence is that of a single look.
+        The number of audits on held-out rows that the policy's card records, including this one; 0 for an
+        estimate. The confidence is that of a single look.
     group_rates : dict
-        where the worst group's rate is minimized: the rate of each group that has rows, for these decisions.
+        {group: its rate}, if the policy minimizes the rate of the worst group; empty otherwise.
     min_cell : int
-        the number of rows from which text, HTML and `to_dict` show numbers of a group.
+        The number of rows that a group needs for its numbers to appear in text, HTML and `to_dict`.
     hidden : frozenset of str
-        the single rules and groups that are about smaller ones, or beside one. Their numbers are in `rules`
-        and `to_frame`, which are for readers who have the rows anyway.
+        The single rules and groups whose numbers are hidden because a group is smaller, or because the
+        numbers of a smaller group would follow from them. `rules` and `to_frame` have all numbers.
     calibrated : bool
-        whether the fit calibrated the probabilities, or compared ways to do so and found none better.
+        Whether the fit calibrated the probabilities, or tried to without improving them.
     cost_without_rules : float
-        the objective for the best decisions without rules, by the same calibrated scores and among the same
-        actions; nan where only a solver finds them (a ratio, or the rate of the worst group).
+        The objective for the best decisions without rules, with the same calibrated scores and actions; nan
+        if only a solver finds them (a ratio, or the rate of the worst group).
 
     Examples
     --------
@@ -138,7 +139,7 @@ class Audit:
 
     @property
     def shown(self) -> Audit:
-        """Audit without numbers about small groups, as it may be passed on."""
+        """The audit without numbers about small groups, so that it can be passed on."""
         rules = tuple(
             hide_numbers(rule, self.min_cell) if rule.rule in self.hidden else rule for rule in self.rules
         )
@@ -148,15 +149,15 @@ class Audit:
 
     @property
     def costs(self) -> Costs:
-        """Objective with your model, without rules, and with rules."""
+        """The objective with your model, without rules, and with rules."""
         return Costs(self.cost_before, self.cost_without_rules, self.cost_after)
 
     @property
     def verdict(self) -> Verdict:
-        """Verdict on all rules together.
+        """The verdict on all rules together.
 
-        `CERTIFIED` needs no correction for their number: it is wrong only if a rule that does not hold passes
-        its own test.
+        `CERTIFIED` needs no correction for the number of rules: it is wrong only if a rule that is violated
+        passes its own test.
         """
         worst = find_worst(rule.verdict for rule in self.rules)
         if not (self.rules and self.certificate) or worst is Verdict.VIOLATED:
@@ -166,14 +167,14 @@ class Audit:
         return Verdict.CERTIFIED if passed else Verdict.UNDECIDED
 
     def to_frame(self, like: Any = None) -> Any:
-        """Return one line per single rule.
+        """Return a table with one line per single rule.
 
         The columns are rule, target, estimate, lower, upper, p_value, p_holm, rows and verdict.
 
         Parameters
         ----------
         like : frame, optional
-            the result is a frame of the same library; by default, of the first installed of pandas, polars
+            The result is a frame of the same library; by default, of the first installed of pandas, polars
             and pyarrow.
         """
         names = ("rule", "target", "estimate", "lower", "upper", "p_value", "p_holm", "rows")
@@ -217,60 +218,62 @@ def audit(
     fitted_rows: Literal["refuse", "estimate"] = "refuse",
     min_cell: int = MIN_CELL,
 ) -> Audit:
-    """Test the rules of a policy on held-out rows, a random sample of those that it will decide.
+    """Test the rules of a policy on held-out rows, a random sample of the rows that it will decide.
 
-    An audit is one look, and is noted on the policy's card, `policy.card.looks`; a second one warns.
+    Each audit counts as one look and is recorded in `policy.card.looks`; a second look warns.
 
     Parameters
     ----------
     policy : Policy
+        The policy to test.
     evidence : Evidence or Scan
-        the rows, with what was observed of them. Rows that live
-        elsewhere are read into memory, if they are not too many; otherwise pass a random sample,
-        `rows.sample(1_000_000)`.
+        The held-out rows, with observed labels and groups. Rows in files or a database are read into memory,
+        if they are not too many; otherwise pass a random sample, `rows.sample(1_000_000)`.
     labels : array of shape (n_rows,), optional
-        the true labels; without them, rules that refer to labels are not judged. Where labels or groups
-        are missing (None, NaN, NA, null, masked), each rule is judged on the rows that show all that it
-        refers to. These must be a random sample of all rows, or have `propensity_weights`.
+        The true labels; without them, rules that refer to labels are not judged. If some labels or groups
+        are missing (None, NaN, NA, null, masked), each rule is judged on the rows where none that it refers
+        to is missing. These must be a random sample of all rows, or have `propensity_weights`.
     groups : dict or frame, optional
-        the true groups, {name: one value per row}, of attributes that the evidence knows only as
-        probabilities or not at all.
+        The true groups, {name: one value per row}, of attributes for which the evidence has only
+        probabilities or nothing.
     propensity_weights : array of shape (n_rows,), optional
-        1 / P(seen | x) of the rows that show labels or groups which others lack. They multiply the sample
-        weights of these rows; `largest_weight` bounds the product.
+        Inverse propensity weights 1 / P(observed | x) of the rows whose labels or groups are observed, if
+        these are missing on other rows. They multiply the sample weights; `largest_weight` bounds the
+        product.
     rules : list of rules, families or texts, optional
-        other rules than the policy's own.
+        Rules to test instead of the policy's own.
     decisions : array of shape (n_rows,) or (n_rows, n_classes), optional
-        the decisions that were taken, one action per row or, for sets, membership of each label as
-        booleans. They are judged instead of the policy's probabilities. Decisions that the policy takes with
-        probability 0 are another policy's, and are refused.
+        The decisions that were taken, one action per row or, for sets, membership of each label as
+        booleans. They are judged instead of the policy's probabilities. Decisions to which the policy gives
+        probability 0 are refused.
     unlabelled : Evidence, optional
-        more rows without labels, which narrow the bounds of rules that refer to labels
+        More rows, without labels, that make the bounds of rules that refer to labels narrower
         (prediction-powered inference).
     outcomes : dict, optional
-        {name: array of shape (n_rows, n_actions)}: the observed costs in `custom(name)`. Those of
-        the evidence are predictions: without outcomes, a rule on them is not judged, and its estimate is
-        the predicted rate. "known" in place of an array states that a cost does not depend on outcomes,
-        as in a price list. Rows that lack a value (NaN) are left out for the rules that refer to
-        it. With `decisions`, only those of the decisions that were taken are needed; the costs of your model
-        and without rules are not known then (nan).
+        {name: array of shape (n_rows, n_actions)}: the observed costs in `custom(name)`. The costs in the
+        evidence are predictions: without outcomes, a rule on them is not judged, and its estimate is the
+        predicted rate. Pass "known" instead of an array for a cost that does not depend on outcomes, such as
+        a price. Rows with a missing value (NaN) are left out for the rules that refer to the cost. With
+        `decisions`, only the costs of these decisions are needed; the costs of your model and without rules
+        are then unknown (nan).
     limits : dict, optional
-        {name: (least, most)} of costs in `custom(name)`; without them, rules on such costs are not judged.
+        {name: (least, most)}: the range of the costs in `custom(name)`; without it, rules on them are not
+        judged.
     largest_weight : float, optional
-        the largest weight that any row of the population can have. Rows with a weight column are not
-        judged without it, even if their weights are equal: heavier rows may be absent from the sample.
+        The largest weight that any row of the population can have. Rules are not judged on rows with weights
+        without it, even if all weights are equal: heavier rows may be absent from the sample.
     confidence : float
-        of each bound and each certificate; 0.95 is right in 95 of 100 audits.
+        The confidence of each bound and each certificate; 0.95 is right in 95 of 100 audits.
     method : "betting", "hoeffding_bentkus" or "clopper_pearson"
-        "betting" is narrow where rates vary little between rows; "clopper_pearson" is for decisions that
-        are not random. Choose before you look at the result.
+        The method of the tests and bounds. "betting" gives narrow bounds if rates vary little between rows;
+        "clopper_pearson" is for decisions that are not random. Choose before you look at the result.
     fitted_rows : "refuse" or "estimate"
-        whether rows on which the policy was chosen are refused, or give an estimate without a certificate:
-        a rule then is estimated to hold if it is missed by at most `policy.guarantee.violation` plus 1e-6,
-        in the unit of its rate.
+        Whether rows that were used to fit or choose the policy are refused, or give an estimate without a
+        certificate: a rule is then estimated to hold if it is violated by at most
+        `policy.guarantee.violation` plus 1e-6, in the unit of its rate.
     min_cell : int
-        the number of rows that a group must have for its rates to appear in the audit's text, HTML and
-        `to_dict`; 0 shows all. Where one group is hidden, the next smallest is, too.
+        The number of rows that a group must have for its rates to appear in the audit's text, HTML and
+        `to_dict`; 0 shows all. If one group is hidden, so is the next smallest.
 
     Returns
     -------
@@ -279,7 +282,7 @@ def audit(
     Raises
     ------
     EvidenceError
-        when the rows are rows on which the policy was chosen, columns do not fit, or decisions have
+        If the rows were used to fit or choose the policy, columns do not match the rows, or decisions have
         probability 0 under the policy.
 
     References
@@ -303,8 +306,8 @@ def audit(
     """
     if not isinstance(policy, Policy):
         raise OptionError(
-            f"audit() takes a Policy and then Evidence, not {type(policy).__name__} first; a classifier is "
-            "audited by its own method, classifier.audit(X, y)"
+            f"the first argument of audit() must be a Policy, got {type(policy).__name__}; for a "
+            "classifier, call classifier.audit(X, y)"
         )
     if method not in METHODS:
         raise OptionError(f"method must be one of {list(METHODS)}, got {method!r}")
@@ -318,7 +321,7 @@ def audit(
         limits=limits,
         largest_weight=largest_weight,
     )
-    # Of scanned rows, groups have the values that the policy knows.
+    # The groups of scanned rows are encoded by the values that the policy knows.
     known = {name: attribute.values for name, attribute in policy.feature_map.attributes.items()}
     evidence = read_rows(rows, known)
     evidence, seen, decided, hashed = _decide_rows(policy, evidence, unlabelled, decisions, fitted_rows)
@@ -330,9 +333,7 @@ def audit(
     rates = (minimize, *(rule.excess for rule in stated))
     named = {*evidence.costs, *(name for rate in rates for name in list_costs(rate))}
     if unknown := [name for name in evidence.outcomes or () if name not in named]:
-        raise OptionError(
-            f"outcomes[{unknown[0]!r}]: no rule refers to custom({unknown[0]!r}); there are {sorted(named)}"
-        )
+        raise OptionError(f"outcomes must be of costs that a rule uses, {sorted(named)}, got {unknown[0]!r}")
     if certificate:
         found = judge_rules(stated, decided, method, delta)
     else:
@@ -344,7 +345,7 @@ def audit(
         warn_of_missing_groups(minimize, measured, policy.feature_map)
         group_rates = {format_conditions(group): rate for group, rate in measured.items()}
     costs = compare_costs(policy, seen, probabilities=decided.probabilities)
-    # With outcomes of the decisions that were taken alone, it is not known what others would have cost.
+    # If outcomes are given only for the decisions that were taken, the costs of others are unknown.
     read = [evidence.outcomes.get(name, KNOWN) for name in list_costs(minimize)]
     lost = decisions is not None and any(not isinstance(cost, str) and np.isnan(cost).any() for cost in read)
     rejected, reject = math.nan, space.reject_position
@@ -384,19 +385,19 @@ def audit(
 def _decide_rows(
     policy: Policy, evidence: Evidence, unlabelled: Evidence | None, decisions: Any, fitted_rows: str
 ) -> tuple[Evidence, ObservedRows, DecidedRows, Fingerprint]:
-    """Return the calibrated rows, as observed and with their decisions, and their fingerprint.
+    """Return the calibrated rows, with observed values and with decisions, and their fingerprint.
 
-    They are marked as `estimated` if rows had a part in choosing the policy.
+    The rows with decisions are marked as `estimated` if some of them were used to fit or choose the policy.
     """
     if fitted_rows not in ("refuse", "estimate"):
-        raise OptionError(f"fitted_rows must be 'refuse' or 'estimate', not {fitted_rows!r}")
+        raise OptionError(f"fitted_rows must be 'refuse' or 'estimate', got {fitted_rows!r}")
     parts = [evidence] if unlabelled is None else [evidence, unlabelled]
     calibrated = [policy.calibrate(part) for part in parts]
     hashed = [hash_evidence(policy.feature_map, part) for part in calibrated]
     estimated = any(shares_rows(part, policy.fingerprints) for part in hashed)
     if estimated and fitted_rows == "refuse":
         raise EvidenceError(
-            "these are rows on which the policy was chosen, and they cannot certify it",
+            "some of these rows were used to fit or choose the policy, and they cannot certify it",
             Remedy("estimate_fitted_rows"),
         )
     evidence, *more = [policy.feature_map.admit(part) for part in calibrated]
@@ -408,11 +409,12 @@ def _decide_rows(
     for part in more:
         if taken is not None:
             raise OptionError(
-                "unlabelled rows are decided by the policy: leave out decisions= or unlabelled="
+                "decisions= and unlabelled= cannot be combined, since unlabelled rows have no "
+                "decisions: leave out one"
             )
         if part.weights is not None:
             raise EvidenceError(
-                "unlabelled rows take no weights: sample them as the labelled ones were sampled"
+                "unlabelled rows must not have weights: sample them in the same way as the labeled rows"
             )
         companions = DecidedRows(part, policy.probabilities(part), policy.action_space, labelled=False)
     rows = DecidedRows(
@@ -431,13 +433,14 @@ def _decide_rows(
 
 
 def encode_decisions(taken: Any, space: ActionSpace, evidence: Evidence) -> Floats:
-    """Return decisions that were taken, one-hot, (n_rows, n_actions)."""
+    """Return the decisions that were taken as a 0/1 array, (n_rows, n_actions)."""
     if not space.exclusive:
         membership = np.asarray(taken)
         if membership.shape != (len(evidence), len(space.actions)) or membership.dtype != bool:
             raise EvidenceError(
-                f"decisions must be True or False for each row and label, of shape "
-                f"({len(evidence)}, {len(space.actions)}), as from policy.decide"
+                f"decisions must be a boolean array with one column for each label, of shape "
+                f"({len(evidence)}, {len(space.actions)}), as returned by policy.decide; got "
+                f"{membership.dtype} of shape {membership.shape}"
             )
         return membership.astype(float)
     vector = evidence.vector(taken, "decisions")
@@ -446,8 +449,11 @@ def encode_decisions(taken: Any, space: ActionSpace, evidence: Evidence) -> Floa
 
 
 def refuse_impossible_decisions(policy: Policy, evidence: Evidence, taken: Floats) -> None:
-    """Raise if the policy cannot have taken these decisions, one-hot or as membership (n_rows, n_actions)."""
-    # The probabilities before the likeliest decision is chosen tell near ties from clear decisions.
+    """Raise if the policy gives probability zero to some of these decisions.
+
+    `taken` is a 0/1 array, (n_rows, n_actions).
+    """
+    # Use probabilities, even if the policy takes the likeliest decision, so that near ties are accepted.
     chances = compute_probabilities(policy.feature_map, policy.score_matrix, policy.beta, evidence).T
     if policy.action_space.exclusive:
         shares = (taken * chances).sum(axis=1) / chances.max(axis=1)
@@ -471,11 +477,11 @@ def compute_random_share(probabilities: Floats, space: ActionSpace, rows: RowDat
 def record_look(
     policy: Policy, rows: Fingerprint, verdict: Verdict, question: list[Any], confidence: float
 ) -> int:
-    """Note on the policy's card that these rows judged it, and return the number of looks so far.
+    """Record on the policy's card that these rows were audited, and return the number of looks so far.
 
-    The same rows with the same question (rules and options) and verdict are the same look; a further one
-    warns. The error probability of an audit is that of one look: repeated looks as rows arrive, or until a
-    verdict pleases, certify falsely more often.
+    The same rows with the same question (rules and options) and verdict count as the same look; a further
+    look warns. The error probability of an audit is that of one look: auditing again as rows arrive, or until
+    the verdict is the desired one, makes false certificates more likely.
     """
     asked = hashlib.sha256(json.dumps(question, sort_keys=True, default=str).encode()).hexdigest()[:16]
     looks, new = policy.card.looks, Look.now(str(verdict), asked, rows)
@@ -486,12 +492,13 @@ def record_look(
     seen = any(shares_rows(rows, (look.fingerprint,)) for look in looks)
     looks.append(new)
     if len(looks) > 1:
-        which = ", on rows of which some were in an earlier look" if seen else ""
+        which = ", with some rows of an earlier look" if seen else ""
         planned = f"{1 - (1 - confidence) / len(looks):.6g}"
         warnings.warn(
             GuaranteeWarning(
-                f"this is look {len(looks)} at this policy{which}: {100 * confidence:g} % confidence is "
-                "that of a single look, and the chance of a false certificate grows with each",
+                f"this is look {len(looks)} at this policy{which}: the confidence of "
+                f"{100 * confidence:g} % is valid for a single look, and each further look makes a false "
+                "certificate more likely",
                 Remedy("plan_looks", planned, (str(len(looks)),)),
             ),
             stacklevel=find_stack_level(),
@@ -500,12 +507,12 @@ def record_look(
 
 
 def warn_of_copies(rows: Fingerprint) -> None:
-    """Warn if rows repeat each other in a way that no sample of independent rows does."""
+    """Warn if the rows contain more copies of each other than independent rows would."""
     if rows.copied:
         warnings.warn(
             GuaranteeWarning(
-                f"of the {rows.rows:,} held-out rows only {rows.n_different:,} are different: each counts as "
-                "an independent one, and with copies a certificate is false more often than is stated",
+                f"only {rows.n_different:,} of the {rows.rows:,} held-out rows are different: the "
+                "tests assume independent rows, and copies make a false certificate more likely than stated",
                 Remedy("drop_copies"),
             ),
             stacklevel=find_stack_level(),

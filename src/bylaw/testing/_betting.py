@@ -1,4 +1,4 @@
-"""Tests and bounds of a sum of conditional means by betting, valid at any number of rows.
+"""Tests of a sum of conditional means and confidence bounds on it by betting, valid for any number of rows.
 
 A hypothesis is about events e with conditional means m_e = E[a_e z_e] / E[a_e], where a_e is the weight of a
 row in the event (zero outside it) and z_e its value. To test "the sum of the m_e is at least b", split b into
@@ -42,42 +42,42 @@ from scipy.special import bdtr, ndtri, rel_entr
 
 from bylaw._base import Floats
 
-MOST_EVENTS = 6  # of one test: each but the first has two corners
+MOST_EVENTS = 6  # the most events of one test: the mean of each but the first has two ends
 _SPENT = 0.02  # share of the error probability that is spent on the intervals of nuisances
-_BLOCKS = 200  # times that stakes change
-_MOST_BETS = 8000  # more rows than this are several to a bet
-_MAX_SHARED_STAKE = 0.5  # of the wealth, on several rows together
-_MAX_STAKE = 0.95  # of the wealth, on one row
+_BLOCKS = 200  # number of times that the stakes change
+_MOST_BETS = 8000  # with more rows than this, each bet is on several rows
+_MAX_SHARED_STAKE = 0.5  # share of the wealth that is staked on several rows at once, at most
+_MAX_STAKE = 0.95  # share of the wealth that is staked on one row, at most
 _STEPS = np.array([0, 0.5, 1, 1.2, 1.4, 1.6, 1.8, 2, 2.2, 2.5, 2.8, 3.2, 3.6, 4.2, 5, 6, 8, 12, 18, 30])
-_MOST_VALUES = 2**21  # of tests that are computed together
+_MOST_VALUES = 2**21  # array entries that are computed at once, at most
 _TINY = 1e-300
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Independent rows, some of which are in an event; the mean is sum(amounts) / sum(sizes)."""
+    """Independent rows with their weights and values in one event."""
 
-    sizes: Floats  # (n_rows,): weights of at most one; zero outside the event
-    amounts: Floats  # (n_rows,): size times value
-    lowest: float  # of values
-    highest: float
-    # Sizes and amounts that were predicted for rows, less those for their companions: these have mean zero.
+    sizes: Floats  # (n_rows,): weights, at most one; zero outside the event
+    amounts: Floats  # (n_rows,): weight times value
+    lowest: float  # least possible value
+    highest: float  # largest possible value
+    # Predicted sizes and amounts of the rows minus those of their companions; their mean is zero.
     differences: tuple[Floats, Floats] | None = None
 
     @property
     def mean(self) -> float:
-        """Mean of the values; nan without rows."""
+        """Weighted mean of the values of the rows in the event; nan without such rows."""
         total = float(self.sizes.sum())
         return float(self.amounts.sum()) / total if total else math.nan
 
     def take(self, order: NDArray[np.intp]) -> Sample:
-        """Return the rows in another order."""
+        """Return the sample with its rows in the order of these positions."""
         differences = self.differences and (self.differences[0][order], self.differences[1][order])
         return Sample(self.sizes[order], self.amounts[order], self.lowest, self.highest, differences)
 
     @property
     def is_binary(self) -> bool:
-        """True if rows count alike and have the least value or the most, so that counts are sufficient."""
+        """True if all weights are 0 or 1, and all values are the least or the largest possible one."""
         values = self.amounts[self.sizes > 0]
         alike = self.differences is None and bool(np.isin(self.sizes, (0.0, 1.0)).all())
         return alike and bool(np.isin(values, (self.lowest, self.highest)).all())
@@ -89,27 +89,31 @@ class Sample:
 
 @dataclass(frozen=True)
 class CountedRows:
-    """The first rows of one event, of which all but the last have one of two values, the least or the most.
+    """The first rows of one event; all but the last of them have the least or the largest possible value.
 
-    Bets on such rows can be as good as an exact test. With the tail F_n of the binomial distribution, the
-    martingale that refutes "the mean is at least b" at level F_n(k) is F_(n - t)(k - S) / F_n(k) after t rows
-    with S high values. If the last row has a value z in between, it interpolates:
-    (1 - z) F_(n - t)(k - S) + z F_(n - t)(k - S - 1). Other levels are mixtures of two k, by linear
-    interpolation of F. The rest of the rows, m = n - t, has to refute at the level that is left.
+    Bets on such rows can be as good as an exact test. With the distribution function F_n of the binomial
+    distribution with n trials and probability b, the martingale that refutes "the mean is at least b" at
+    level
+    F_n(k) is F_(n - t)(k - S) / F_n(k) after t rows with S high values. If the last row has a value z in
+    between,
+    scaled to [0, 1], it interpolates: (1 - z) F_(n - t)(k - S) + z F_(n - t)(k - S - 1). Other levels are
+    mixtures
+    of two k, by linear interpolation of F. The remaining m = n - t rows have to refute the hypothesis at the
+    level that remains.
     """
 
-    total: int
-    rows: int  # that were counted
-    low: float  # of values
-    high: float
-    heights: float  # of them but the last, the number of high values
-    last: float  # place of the last value between the least and the most
+    total: int  # number of all rows
+    rows: int  # number of counted rows
+    low: float  # least possible value
+    high: float  # largest possible value
+    heights: float  # number of high values among the counted rows but the last
+    last: float  # last value, scaled to [0, 1]
 
     @classmethod
     def find(cls, table: Floats, low: float, high: float) -> CountedRows | None:
-        """Return the counted rows of a table of sizes and amounts (n_rows, 2); None if no row is counted.
+        """Return the counted rows of a table of sizes and amounts, (n_rows, 2); None without any.
 
-        At least one row is not counted.
+        The last row of the table is never counted.
         """
         sizes, amounts = table.T
         clear = (sizes == 1) & ((amounts == low) | (amounts == high))
@@ -121,18 +125,21 @@ class CountedRows:
         return cls(len(clear), rows, low, high, float(places[:-1].sum()), float(places[-1]))
 
     def _orient(self, sign: Floats, target: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return the bound on the mean, the number of high values and the last value, for this sign."""
+        """Return the bound on the mean, the number of high values and the last value, scaled to [0, 1].
+
+        For a sign of -1, low and high values change roles.
+        """
         b = np.where(sign > 0, target - self.low, target + self.high) / (self.high - self.low)
         heights = np.where(sign > 0, self.heights, self.rows - 1 - self.heights)
         return np.clip(b, 0.0, 1.0), heights, np.where(sign > 0, self.last, 1 - self.last)
 
     def _leave(self, k: Floats, b: Floats, heights: Floats, last: Floats) -> Floats:
-        """Return the level that is left for the other rows, where F_n(k) is that of all rows."""
+        """Compute the level that remains for the rows not counted, if the level for all rows is F_n(k)."""
         left = self.total - self.rows
         return (1 - last) * _tail(k - heights, left, b) + last * _tail(k - heights - 1, left, b)
 
     def find_levels(self, sign: Floats, target: Floats, level: Floats) -> Floats:
-        """Return the levels that are left for the other rows, (n_hypotheses,)."""
+        """Return the levels at which the rows not counted have to refute each hypothesis, (n_hypotheses,)."""
         b, heights, last = self._orient(sign, target)
         k = _invert_tail(level, lambda k: _tail(k, self.total, b), self.total)
         share = _place(level, _tail(k, self.total, b), _tail(k + 1, self.total, b))
@@ -140,7 +147,7 @@ class CountedRows:
         return (1 - share) * left[0] + share * left[1]
 
     def find_p_values(self, sign: Floats, target: Floats, left: Floats) -> Floats:
-        """Return p-values of all rows, (n_hypotheses,), where those of the rows not counted are `left`."""
+        """Convert p-values `left` of the rows not counted to p-values of all rows, both (n_hypotheses,)."""
         b, heights, last = self._orient(sign, target)
         below = np.nextafter(left, 0)  # so that of several k that leave as much, the first counts
         k = _invert_tail(below, lambda k: self._leave(k, b, heights, last), self.total)
@@ -149,12 +156,12 @@ class CountedRows:
 
 
 def _tail(k: Floats, n: int, b: Floats) -> Floats:
-    """Compute P(Binomial(n, b) <= k) for whole numbers k, also below zero and above n."""
+    """Compute P(Binomial(n, b) <= k) for integers k, which may be negative or exceed n."""
     return np.where(k < 0, 0.0, np.where(k >= n, 1.0, bdtr(np.clip(k, 0, n), n, b)))
 
 
 def _invert_tail(level: Floats, tail: Callable[[Floats], Floats], n: int) -> Floats:
-    """Return the largest k from -1 to n at which a tail is at most the level."""
+    """Return the largest k from -1 to n for which `tail(k)` is at most `level`."""
     low, high = np.full(np.shape(level), -1.0), np.full(np.shape(level), n + 1.0)
     while (high - low > 1).any():
         middle = np.floor((low + high) / 2)
@@ -164,25 +171,25 @@ def _invert_tail(level: Floats, tail: Callable[[Floats], Floats], n: int) -> Flo
 
 
 def _place(level: Floats, low: Floats, high: Floats) -> Floats:
-    """Return where a level lies between two others, from zero to one."""
+    """Return the relative position of `level` between `low` and `high`, from 0 to 1."""
     return np.clip((level - low) / np.maximum(high - low, _TINY), 0.0, 1.0)
 
 
 class _Martingales(NamedTuple):
-    """The wealth processes of many hypotheses, in units of the most that a row can lose."""
+    """The wealth processes of many hypotheses, in units of the largest loss on a row."""
 
-    direction: Floats  # (n_blocks, n_hypotheses, n_corners, n_columns): what a unit of stake wins by column
-    squares: Floats  # (n_blocks, n_hypotheses, n_corners): sums of squares of what rows win
-    reach: Floats  # (n_blocks, n_hypotheses): 1 / standard deviation of everything that is left
-    bets: Floats  # (n_blocks, n_bets, n_columns)
-    bundle: int  # rows that are one bet
-    goal: Floats  # (n_hypotheses,): the log-wealth that refutes
-    start: Floats  # (n_hypotheses,): the log-wealth of rows that were counted before
-    certain: NDArray[np.bool_]  # (n_hypotheses,): whether it is refuted without them
+    direction: Floats  # (n_blocks, n_hypotheses, n_corners, n_columns): gain of a unit of stake
+    squares: Floats  # (n_blocks, n_hypotheses, n_corners): sums of the squared gains on rows
+    reach: Floats  # (n_blocks, n_hypotheses): 1 / standard deviation of the sum over remaining rows
+    bets: Floats  # (n_blocks, n_bets, n_columns): sums of the rows of each bet
+    bundle: int  # number of rows of one bet
+    goal: Floats  # (n_hypotheses,): log-wealth at which a hypothesis is refuted
+    start: Floats  # (n_hypotheses,): log-wealth after the counted rows
+    certain: NDArray[np.bool_]  # (n_hypotheses,): whether the hypothesis is refuted without bets
 
 
 class Targets(NamedTuple):
-    """Hypotheses that sign * (sum of means) >= sign * target, with the levels of their tests.
+    """Hypotheses "sign * (sum of means) >= sign * target" of one test, with their significance levels.
 
     Arrays have the shape (n_hypotheses,); `target` is multiplied by the sign already.
     """
@@ -194,20 +201,22 @@ class Targets(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Number of values in its martingales."""
+        """Number of array entries that the martingales of these hypotheses need."""
         n_blocks, _, width = self.test.bets.shape
         return n_blocks * len(self.target) * 2 ** (len(self.test.samples) - 1) * width
 
 
 class BettingTest:
-    """Tests and bounds of the sum of the samples' means, for rows in random order.
+    """A test of the sum of the means of several samples, and confidence bounds on it, by betting.
 
-    There is one sample for each event, of the same rows; if the events are disjoint, no row is in two.
+    There is one sample for each event, with the same rows in the same random order; if the events are
+    disjoint, no row is in two.
     """
 
     def __init__(self, samples: Sequence[Sample], disjoint: bool) -> None:
-        # The rarest event has the free mean, where who is in which event is taken as given or makes no
-        # difference, since one event is a part of the next. Otherwise the choice must not depend on the rows.
+        # The rarest event comes first: its mean is free, the other means are nuisances. This is valid if the
+        # events of the rows are taken as given, or if each event contains the one before. Otherwise the order
+        # must not depend on the rows.
         self.samples = sorted(samples, key=lambda sample: sample.sizes.sum())
         given = disjoint and all(np.isin(sample.sizes, (0.0, 1.0)).all() for sample in samples)
         if not given and any((a.sizes > b.sizes).any() for a, b in itertools.pairwise(self.samples)):
@@ -230,7 +239,7 @@ class BettingTest:
         self.n_rows, n_counted = len(table), self.counted.rows if self.counted else 0
         counted, table = table[:n_counted], table[n_counted:]
         n, width = table.shape
-        self.bundle = math.ceil(n / _MOST_BETS)  # rows that are one bet
+        self.bundle = math.ceil(n / _MOST_BETS)  # number of rows of one bet
         size = self.bundle * math.ceil(math.ceil(n / self.bundle) / _BLOCKS)
         n_blocks = math.ceil(n / size)
         padded = np.zeros((n_blocks * size, width))
@@ -250,17 +259,18 @@ class BettingTest:
     def p_value(self, target: float, level: float, sign: int = 1) -> float:
         """Return the p-value of the hypothesis that sign * (sum of means) is at least sign * target.
 
-        It is most likely to be at most `level` if the hypothesis is wrong.
+        The stakes are chosen so that, if the hypothesis is wrong, the p-value is most likely to fall below
+        `level`.
         """
         return find_p_values([(self, target, [(level, sign)])])[0][0]
 
     def bounds(self, level: float) -> tuple[float, float]:
-        """Return a lower and an upper bound of the sum, each wrong with probability `level` at most."""
+        """Return a lower and an upper bound on the sum, each wrong with probability at most `level`."""
         return find_bounds([self], level)[0]
 
     @cached_property
     def estimate(self) -> float:
-        """Sum of the observed means; with predictions, prediction-powered."""
+        """Estimate of the sum of means; with predictions, the prediction-powered estimate."""
         total, n = self.total_sums, len(self.samples)
         if not self.predicted:
             return float((total[n : 2 * n] / total[:n]).sum())
@@ -273,7 +283,7 @@ class BettingTest:
         return float((amounts / sizes).sum())
 
     def convert(self, targets: Targets, log_e_values: Floats) -> Floats:
-        """Convert log e-values to p-values."""
+        """Convert log e-values of these hypotheses to p-values, (n_hypotheses,)."""
         p_values = np.minimum(np.exp(-log_e_values) + self.spend(targets.level), 1.0)
         if self.counted is None:
             return p_values
@@ -285,11 +295,11 @@ class BettingTest:
         return np.where(log_e_values == math.inf, 0.0, exact)
 
     def spend(self, level: Floats) -> Floats:
-        """Return the error probability that the intervals of nuisances spend."""
+        """Return the part of the error probability that the nuisances' intervals use."""
         return _SPENT * level if len(self.samples) > 1 else 0.0 * level
 
     def find_tops(self, sign: Floats) -> Floats:
-        """Return the largest sum of means, times the sign, (n_hypotheses,)."""
+        """Return the largest possible value of sign * (sum of means), (n_hypotheses,)."""
         return np.where(sign > 0, self.high.sum(), -self.low.sum())
 
     def set_up(self, targets: Targets) -> _Martingales:
@@ -297,7 +307,7 @@ class BettingTest:
         _, sign, target, level = targets
         kappa = self._kappa[:, None, None]
         means, certain = self._split(sign, target, level)
-        # A rule holds at its bound, too: that it is broken is refuted there, that it holds is not.
+        # A rate that equals its bound satisfies the rule: there, only "the rule is violated" is refuted.
         top = self.find_tops(sign)
         certain |= np.where(sign > 0, target >= top, target > top)
         # Stakes must not depend on rows to come: they follow the wealth at nuisances guessed from the rows
@@ -327,7 +337,11 @@ class BettingTest:
         return _Martingales(direction, squares, loss / left, self.bets, self.bundle, goal, start, certain)
 
     def _split(self, sign: Floats, target: Floats, level: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return means (n_hypotheses, n_corners, n_events) that add up to the target, and where none do."""
+        """Split each target into means at the corners of the nuisances' intervals.
+
+        Return these means, (n_hypotheses, n_corners, n_events), and which targets cannot be split,
+        (n_hypotheses,).
+        """
         certain = np.zeros(len(target), dtype=bool)
         if len(self.samples) == 1:
             return target[:, None, None], certain
@@ -347,21 +361,21 @@ class BettingTest:
         return np.concatenate([first[:, :, None], others], axis=2), certain
 
     def _limit_nuisance(self, sign: Floats, target: Floats) -> tuple[Floats, Floats]:
-        """Return the least and the most of the second of two means, given the limits of the first."""
+        """Return the least and the largest value of the second of two means, given the first's range."""
         low, high = self.low[0], self.high[0]
         return target - np.where(sign > 0, high, -low), target - np.where(sign > 0, low, -high)
 
     @cached_property
     def _corners(self) -> NDArray[np.bool_]:
-        """Whether each nuisance is at the upper end of its interval, (n_corners, n_nuisances)."""
+        """True where a nuisance mean is at the upper end of its interval, (n_corners, n_nuisances)."""
         return np.array(list(itertools.product((0, 1), repeat=len(self.samples) - 1)), dtype=bool)
 
     @cached_property
     def _kappa(self) -> Floats:
-        """Inverse mean weights kappa, (n_blocks, n_events).
+        """Inverse mean weight kappa of each event, estimated before each block, (n_blocks, n_events).
 
-        If no row is in two events and all count alike, the events of rows can be taken as given, and the mean
-        of a_e is known beforehand.
+        If no row is in two events and all weights are 0 or 1, the events of the rows can be taken as given,
+        and the mean of a_e over all rows is used.
         """
         n = len(self.samples)
         alike = all(np.isin(sample.sizes, (0.0, 1.0)).all() for sample in self.samples)
@@ -370,10 +384,10 @@ class BettingTest:
         return (self.rows_before + 1) / (self.sums_before[:, :n] + 0.5)
 
     def _regress(self, direction: Floats) -> Floats:
-        """Return eta on the rows before each block, the same for all corners.
+        """Return the regression coefficient eta on the rows before each block, the same for all corners.
 
-        It is zero where predictions explain less than a fifth of the variance, since with them a row can lose
-        more.
+        It is zero where predictions explain less than a fifth of the variance, because bets with predictions
+        can lose more on a row.
         """
         half = direction.shape[3]
         products = self.products_before
@@ -384,9 +398,10 @@ class BettingTest:
         return eta[:, :, None, None]
 
     def _guess(self, sign: Floats, target: Floats, level: Floats) -> Floats:
-        """Guess means that add up to the target, (n_blocks, n_hypotheses, n_corners, n_events).
+        """Guess, from the rows before each block, means that add up to the target.
 
-        Nuisances are at the corners that the rows before each block suggest.
+        The nuisance means are at the corners of intervals around their estimates. The shape is
+        (n_blocks, n_hypotheses, n_corners, n_events).
         """
         n = len(self.samples)
         low, width = self.low[1:], np.maximum((self.high - self.low)[1:], _TINY)
@@ -406,7 +421,7 @@ class BettingTest:
         return np.concatenate([first, others], axis=3)
 
     def _limits(self, sign: Floats, target: Floats, kappa: Floats) -> tuple[Floats, Floats]:
-        """Return the most that a row can lose and win, (n_blocks, n_hypotheses), for any nuisances."""
+        """Return the largest loss and gain on a row for any nuisance means, (n_blocks, n_hypotheses)."""
         up = np.where(sign[:, None] > 0, self.high, -self.low)
         down = np.where(sign[:, None] > 0, self.low, -self.high)
         least, most = down.copy(), up.copy()  # of the means
@@ -420,7 +435,7 @@ class BettingTest:
 
 
 def find_bounds(tests: Sequence[BettingTest], level: float) -> list[tuple[float, float]]:
-    """Return the bounds of each test; many together take little longer than one."""
+    """Return the lower and upper bound of each test, computed for all tests at once to save time."""
     sign, lines = np.array([1.0, -1.0]), np.arange(2)
     tops = [test.find_tops(sign) for test in tests]
     grids = []  # of each test: targets for both signs, from the estimate to the end of the range
@@ -450,7 +465,7 @@ def find_bounds(tests: Sequence[BettingTest], level: float) -> list[tuple[float,
 def find_p_values(
     asked: Sequence[tuple[BettingTest, float, Sequence[tuple[float, int]]]],
 ) -> list[list[float]]:
-    """Return p-values of tests, each with a target and its pairs of a level and a sign."""
+    """Return the p-values of each test, given as (test, target, pairs of a level and a sign)."""
     listed = []
     for test, target, pairs in asked:
         level, sign = (np.array(column, dtype=np.float64) for column in zip(*pairs, strict=True))
@@ -460,7 +475,7 @@ def find_p_values(
 
 
 def compute_log_e_values(asked: Sequence[Targets]) -> list[Floats]:
-    """Compute the largest log-wealth over time of each hypothesis, at the worst corner of the nuisances."""
+    """Compute the largest log-wealth over time of each hypothesis, at the worst corner."""
     answers = [np.zeros(0)] * len(asked)
     parts, size = list[list[int]](), math.inf  # tests that fit in memory together
     for place, targets in enumerate(asked):
@@ -484,7 +499,7 @@ def compute_log_e_values(asked: Sequence[Targets]) -> list[Floats]:
 def _bet(parts: Sequence[_Martingales]) -> Floats:
     """Compute the largest log-wealth over time, (n_tests, n_hypotheses), of martingales of equal shapes.
 
-    Those with fewer blocks end with bets of nothing.
+    Martingales with fewer blocks are padded with bets that change nothing.
     """
     direction = _stack([one.direction for one in parts])  # (n_blocks, n_tests, ...), like the others
     squares, reach = _stack([one.squares for one in parts]), _stack([one.reach for one in parts])
@@ -520,7 +535,7 @@ def _bet(parts: Sequence[_Martingales]) -> Floats:
 
 
 def _stack(parts: Sequence[Floats]) -> Floats:
-    """Stack arrays (n_blocks, ...) to (n_blocks, n_parts, ...), with zeros at the ends of shorter ones."""
+    """Stack arrays (n_blocks, ...) to (n_blocks, n_parts, ...); shorter ones are padded with zeros."""
     stacked = np.zeros((max(map(len, parts)), len(parts), *parts[0].shape[1:]))
     for k, part in enumerate(parts):
         stacked[: len(part), k] = part
@@ -534,9 +549,9 @@ def _square(direction: Floats, products: Floats) -> Floats:
 
 
 def _confine(sample: Sample, level: float) -> tuple[float, float]:
-    """Return an interval of the sample's mean by relative entropy, wrong with probability `level`.
+    """Return a confidence interval of the sample's mean by relative entropy, wrong with probability `level`.
 
-    a (z - mu) has a mean of zero, and lies within limits of the width of the range (Hoeffding, 1963).
+    a (z - mu) has a mean of zero and a range no wider than that of the values (Hoeffding, 1963).
     """
     sizes, edge = sample.sizes[sample.sizes > 0], 1e-12
     width = sample.range

@@ -21,7 +21,7 @@ from bylaw.testing._verdicts import RuleAudit, describe_rule, find_hidden_cells,
 class ComparedRule(NamedTuple):
     """A rule or family with its bound, and the rate of its worst single rule under each policy.
 
-    Differences that have two bounds are signed so that less is better.
+    For a difference with both an upper and a lower bound, the sign is such that lower is better.
     """
 
     statement: str
@@ -31,38 +31,38 @@ class ComparedRule(NamedTuple):
 
 
 class GroupChange(NamedTuple):
-    """The changed decisions in one group."""
+    """The share of decisions that differ between two policies in one group."""
 
     attribute: str
     value: Value
-    rows: float  # weighted share of all
-    changed: float  # share of them
+    rows: float  # weighted share of all rows
+    changed: float  # share of changed decisions in the group
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The result of `compare_policies`."""
+    """The result of `compare_policies`: rates, costs and changed decisions of two policies."""
 
-    evidence: Evidence  # with the decisions of the earlier policy marked
+    evidence: Evidence  # the rows, with the decisions of the earlier policy as a cost
     objective: str
-    measurement: str  # whether rates are as observed
+    measurement: str  # "observed" or "as predicted"
     rules: tuple[ComparedRule, ...]
     cost_before: float
     cost_after: float
-    referred_before: float  # share of decisions that are no labels; nan where there are only labels
+    referred_before: float  # share of decisions that are not labels; nan if all actions are labels
     referred_after: float
-    changed: float  # share of decisions
+    changed: float  # share of decisions that differ
     by_group: tuple[GroupChange, ...]
-    flows: Floats  # (n_actions, n_actions): shares of all rows, from the earlier decision to the later one
+    flows: Floats  # (n_actions, n_actions): share of rows by earlier (row) and later decision (column)
     actions: tuple[Value, ...]
-    needs_previous: bool  # the later policy must be told what the earlier one decides
+    needs_previous: bool  # whether the later policy needs the decisions of the earlier one
 
     @property
     def rows(self) -> int:
         return len(self.evidence)
 
     def list_shown_groups(self, min_cell: int = MIN_CELL) -> list[GroupChange]:
-        """Return the groups that have enough rows to be shown."""
+        """Return the groups that have enough rows for their numbers to be shown."""
         counts = {((one.attribute, one.value),): one.rows * self.rows for one in self.by_group}
         hidden = find_hidden_cells(counts, min_cell)
         return [one for one in self.by_group if ((one.attribute, one.value),) not in hidden]
@@ -84,17 +84,19 @@ def compare_policies(
     labels: Any = None,
     groups: Any = None,
 ) -> Comparison:
-    """Compare two policies on these rows, with the random decisions averaged out.
+    """Compare two policies on the same rows, averaged over their random decisions.
 
     Parameters
     ----------
     before, after : Policy
-        with the same actions. Rules are those of the later one.
+        The earlier and the later policy, with the same actions. The rules are those of the later one.
     evidence : Evidence
+        The rows.
     ids : array of shape (n_rows,), optional
-        with which the earlier policy drew its decisions; by default, its likeliest ones are compared.
+        The ids with which the earlier policy drew its random decisions; by default, its likeliest decisions
+        are compared.
     labels, groups : optional
-        what was observed, as in `audit`.
+        The observed labels and groups, as in `audit`.
 
     Returns
     -------
@@ -102,7 +104,7 @@ def compare_policies(
     """
     if before.actions != after.actions:
         raise EvidenceError(
-            f"policies with other actions cannot be compared: {list(before.actions)}, {list(after.actions)}"
+            f"the policies must have the same actions, got {list(before.actions)} and {list(after.actions)}"
         )
     evidence = as_evidence(evidence).with_observed(labels=labels, true_groups=groups)
     marked = before.mark_changes(evidence, ids=ids)
@@ -141,9 +143,9 @@ def compare_policies(
 def _compare_rules(
     policy: Policy, observed: ObservedRows, decisions: tuple[Floats, Floats]
 ) -> tuple[ComparedRule, ...]:
-    """Compare each rule or family by its worst single rule under each policy."""
+    """Return the rate of the worst single rule of each rule or family under both policies."""
     space = policy.action_space
-    families = dict[str, list[tuple[float, list[RuleAudit]]]]()  # the sign of a rule, and both its rates
+    families = dict[str, list[tuple[float, list[RuleAudit]]]]()  # sign of a rule, and its two rates
     for found in policy.problem.expand(observed.classes, observed.group_values, space.options):
         if has_rows(found.rule.excess, observed):
             # The bound of a difference within limits counts as an upper one.

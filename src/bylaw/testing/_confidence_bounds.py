@@ -1,6 +1,6 @@
-"""Tests and bounds of a sum of means that hold with high probability at any number of rows.
+"""Tests of a sum of means and confidence bounds on it that are valid for any number of rows.
 
-The methods to choose from: by betting (the default), Hoeffding and Bentkus, Clopper and Pearson.
+The methods are betting (the default), Hoeffding and Bentkus, and Clopper and Pearson.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from bylaw.errors import OptionError, Remedy
 from bylaw.testing._betting import MOST_EVENTS, BettingTest, Sample
 
 _ROUNDING = 1e-9
-NOT_BINARY = Remedy("pass_decisions")  # of values that are not binary, for the Clopper-Pearson bound
+NOT_BINARY = Remedy("pass_decisions")  # for Clopper-Pearson bounds of values that are not binary
 
 
 class FixedSizeTest:
-    """One sample of rows that count alike, by the tail of a distribution.
+    """A test of the mean of one sample whose rows all have weight 0 or 1, by a tail probability.
 
-    The tail is the smaller of Hoeffding's and Bentkus' bounds ("hoeffding_bentkus"), or that of the binomial
-    distribution, for values that are one of two ("clopper_pearson").
+    The tail probability is the smaller of Hoeffding's and Bentkus' bounds ("hoeffding_bentkus"), or that of
+    the binomial distribution if each value is the least or the largest ("clopper_pearson").
     """
 
     def __init__(self, sample: Sample, method: str) -> None:
         self.sample, self.binary = sample, method == "clopper_pearson"
         self.values = (sample.amounts[sample.sizes > 0] - sample.lowest) / (sample.range or 1.0)
         if not np.isin(sample.sizes, (0.0, 1.0)).all():
-            raise OptionError(f"{method} takes no weights", Remedy("choose_method", "betting"))
+            raise OptionError(f"{method} does not support weights", Remedy("choose_method", "betting"))
         distances = np.minimum(np.abs(self.values), np.abs(1 - self.values))
         if self.binary and sample.range and (distances > _ROUNDING).any():
             raise OptionError(
-                "clopper_pearson is for decisions that are not random, and rates that are 0 or 1 on each row",
+                "clopper_pearson needs decisions that are not random and rates that are 0 or 1 on each row",
                 NOT_BINARY,
             )
 
@@ -66,7 +66,7 @@ class FixedSizeTest:
         return -self._search(level, -1, -most, -least), self._search(level, 1, least, most)
 
     def _search(self, level: float, sign: int, low: float, high: float) -> float:
-        """Return the least target that is refuted, up to the precision."""
+        """Return the least target that the test refutes at `level`, up to the numerical precision."""
         if high == low or self.p_value(sign * low, level, sign) <= level:
             return low
         precision = 1e-7 * (high - low)
@@ -82,7 +82,7 @@ class FixedSizeTest:
 
 
 class SeparateTests:
-    """The union bound for samples that may depend on each other: bounds that all hold together."""
+    """A test of a sum of means by a union bound: one test for each sample, which may depend on each other."""
 
     def __init__(self, tests: Sequence[Test]) -> None:
         self.tests = tests
@@ -96,7 +96,7 @@ class SeparateTests:
         return sum(low for low, _ in pairs), sum(high for _, high in pairs)
 
     def p_value(self, target: float, level: float, sign: int = 1) -> float:
-        """Return the least level at which the bound is within the target, up to a precision of 0.1 %."""
+        """Return the smallest level at which the bound reaches the target, up to a precision of 0.1 %."""
 
         def holds(level: float) -> bool:
             low, high = self.bounds(level)
@@ -119,11 +119,11 @@ METHODS = ("betting", "hoeffding_bentkus", "clopper_pearson")
 def make_test(samples: Sequence[Sample], method: str, disjoint: bool) -> Test:
     """Return a test of the sum of the samples' means, by one of `METHODS`.
 
-    Samples are of the same rows in random order, each with a row of its event. If the events are `disjoint`,
-    no row is in two.
+    All samples have the same rows in the same random order, and at least one row in their event. If the
+    events are `disjoint`, no row is in two.
     """
     if method == "betting" and len(samples) <= MOST_EVENTS:
-        # Where all rows are counted, the player of `CountedRows` is the binomial test.
+        # If all values are binary, betting as in `CountedRows` is the same as the binomial test.
         if len(samples) == 1 and samples[0].is_binary:
             return FixedSizeTest(samples[0], "clopper_pearson")
         return BettingTest(samples, disjoint)
@@ -135,9 +135,9 @@ def make_test(samples: Sequence[Sample], method: str, disjoint: bool) -> Test:
 
 
 def adjust_holm(p_values: Sequence[float]) -> list[float]:
-    """Adjust p-values for their number (Holm, 1979); nan is left out.
+    """Adjust p-values for the number of tests (Holm, 1979); nan stays nan and is not counted.
 
-    All rejections at level delta are right together with probability 1 - delta.
+    With probability 1 - delta, no true hypothesis has an adjusted p-value of delta or less.
     """
     judged = sorted((p, i) for i, p in enumerate(p_values) if not math.isnan(p))
     adjusted, least = [math.nan] * len(p_values), 0.0

@@ -1,4 +1,4 @@
-"""Costs of rules: a rate with your model, without rules, and with rules, also on rows that are scanned."""
+"""Costs of rules: a rate with your model, without rules, and with rules, in memory or in a database."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from bylaw.rows import KNOWN, Evidence, Limits, ObservedRows, RowData, name_cost
 
 
 class Costs(NamedTuple):
-    """A rate with the three kinds of decisions that `bylaw.program._row_rates` defines."""
+    """A rate for three kinds of decisions: your model's, the best ones without rules, and the policy's."""
 
-    model: float  # with your model
-    without_rules: float  # nan if it is not known
-    policy: float  # with rules
+    model: float  # the rate with your model
+    without_rules: float  # nan if unknown
+    policy: float  # the rate with rules
 
     def describe(self, rules: bool, write: Callable[[float], str] = "{:.4g}".format) -> str:
-        """Return the three numbers with their names; `rules` is true if the policy has any."""
+        """Return a text with the three numbers and their names; `rules` is true if the policy has rules."""
         model, without, policy = ("not known" if math.isnan(cost) else write(cost) for cost in self)
         if not rules:
             return f"{model} with your model, {policy} with this policy, which has no rules"
@@ -41,10 +41,10 @@ class Costs(NamedTuple):
 
 
 def measure_referred(probabilities: Floats, space: ActionSpace, rows: RowData) -> float:
-    """Return the weighted share of decisions that are rejections or other options; nan if all are labels.
+    """Return the weighted share of decisions that are rejections or other options.
 
-    They do not count as errors, so that an error decreases with this share. `probabilities` are
-    (n_rows, n_actions).
+    It is nan if all actions are labels. Such decisions do not count as errors, so that the error rate
+    decreases as this share grows. `probabilities` are (n_rows, n_actions).
     """
     n_labels = len(space.classes)
     if not (space.options and n_labels):
@@ -53,31 +53,31 @@ def measure_referred(probabilities: Floats, space: ActionSpace, rows: RowData) -
 
 
 def format_referred(share: float) -> str:
-    """Return the share of referred cases as it follows a cost; empty if it is zero."""
+    """Return the share of referred cases as a text to append to a cost; empty if it is zero."""
     return f", with {100 * share:.3g} % of cases referred" if share > 0 else ""
 
 
 def add_changes(
     names: Iterable[str], limits: Limits, outcomes: Mapping[str, Any] | None
 ) -> tuple[Limits, Mapping[str, Any] | None]:
-    """Add limits and outcomes of a changed decision, which costs 0 or 1, if it is among the names."""
+    """Add limits and outcomes of the cost of a changed decision, 0 or 1, if it is among the names."""
     if CHANGED not in names:
         return limits, outcomes
     return {CHANGED: (0.0, 1.0), **limits}, {CHANGED: KNOWN, **(outcomes or {})}
 
 
 def list_costs(rate: Objective) -> list[str]:
-    """Return the names of costs in `custom` that a rate reads."""
+    """Return the names of the `custom` costs that a rate depends on."""
     return list(dict.fromkeys(name for a, _ in rate.terms if (name := a.reads("cost")) is not None))
 
 
 def find_predicted_costs(rate: Objective, rows: ObservedRows) -> list[str]:
-    """Return the names of costs in a rate of which these rows have only predictions."""
+    """Return the names of the costs in a rate for which the rows have only predictions."""
     return [name for name in list_costs(rate) if name_cost(name) not in rows.observed]
 
 
 def is_observed(rate: Objective, rows: ObservedRows, space: ActionSpace) -> bool:
-    """Return whether a rate is measured by observed labels and outcomes on these rows, not predicted ones."""
+    """Return whether a rate is measured with observed labels and outcomes, not predicted ones."""
     labelled = LABEL in rows.observed
     needed = not list_costs(rate) or any(atom.needs_label(space) for atom, _ in rate.terms)
     return not find_predicted_costs(rate, rows) and (labelled or not needed)
@@ -92,21 +92,23 @@ def compare_costs(
     model: Floats | None = None,
     without_rules: Floats | None = None,
 ) -> Costs:
-    """Compute the cost with your model, without rules and with rules, with random decisions averaged out.
+    """Compute the cost with your model, without rules and with rules, averaged over random decisions.
 
-    Costs are observed ones where labels are given, and otherwise those that the probabilities predict; see
-    `is_observed`. They are nan where no row meets the conditions of the rate, and without rules where only a
-    solver finds these decisions: the objective is a ratio, or the rate of the worst group.
+    Costs use observed labels and outcomes where they are given, and predicted ones otherwise; see
+    `is_observed`. They are nan where no row meets the conditions of the rate. The cost without rules is also
+    nan if only a solver finds these decisions, because the objective is a ratio or the rate of the worst
+    group.
 
     Parameters
     ----------
     policy : Policy
+        The policy whose decisions are those with rules.
     rows : ObservedRows
-        from `observe(evidence)`.
+        The rows, from `observe(evidence)`.
     rate : Rate or Worst, optional
-        another rate than the one that the policy minimizes.
+        The rate to measure; by default, the one that the policy minimizes.
     probabilities, model, without_rules : array of shape (n_rows, n_actions), optional
-        of the decisions with rules, of your model and without rules, if they are known; by default, they are
+        Probabilities of the decisions with rules, of your model and without rules; by default, they are
         computed.
 
     Examples
@@ -138,7 +140,7 @@ def compare_costs(
 
 
 def find_without_rules(policy: Policy, evidence: Evidence) -> Floats | None:
-    """Return the decisions without rules on calibrated rows, (n_rows, n_actions).
+    """Return the probabilities of the best decisions without rules on calibrated rows, (n_rows, n_actions).
 
     They are those of the policy if it has no rules, and None if only a solver finds them.
     """
@@ -148,7 +150,7 @@ def find_without_rules(policy: Policy, evidence: Evidence) -> Floats | None:
 
 
 class ScannedCosts(NamedTuple):
-    """The number of rows, what they cost, and the share of cases referred."""
+    """The number of scanned rows, their costs, and the share of referred cases."""
 
     n_rows: int
     costs: Costs
@@ -156,9 +158,9 @@ class ScannedCosts(NamedTuple):
 
 
 def compare_scanned_costs(policy: Policy, rows: SurveyedRows) -> ScannedCosts:
-    """Compute the costs in one pass over all rows, as `compare_costs` does of rows in memory.
+    """Compute the costs of `compare_costs` in one pass over rows that are scanned in batches.
 
-    The rows are from `scan(...).survey(policy.problem)`. Costs are observed ones if there are labels.
+    The rows are from `scan(...).survey(policy.problem)`. Observed labels are used if there are any.
     """
     classes, objective = policy.action_space.classes, policy.problem.minimize
     observed: RowData = rows.evidence if rows.observed is None else rows.observed
@@ -190,7 +192,7 @@ def _add_up_costs(
 ) -> Floats | None:
     """Return sums over a partition: the number of rows, their weight, the referred weight, and the rates.
 
-    There is a sum of each rate with your model, then without rules, then with rules.
+    The sums of all rates with your model come first, then those without rules, then those with rules.
     """
     reader, parts = rows.reader, list[Floats]()
     for batch in batches:

@@ -1,4 +1,4 @@
-"""Audits and monitors as text for a terminal, as cards for a notebook, and as matplotlib plots."""
+"""Audits and monitors as text for a terminal, as HTML cards for a notebook, and as matplotlib plots."""
 
 from __future__ import annotations
 
@@ -36,13 +36,12 @@ if TYPE_CHECKING:
 
 CLOSE = 0.05  # mean distance over bins up to which probabilities agree with observed shares
 
-_MOST_JUDGED, _MOST_WATCHED, _MOST_PLOTTED = 40, 20, 4  # rules
+_MOST_JUDGED, _MOST_WATCHED, _MOST_PLOTTED = 40, 20, 4  # the most rules in a card or plot
 _ASSUMPTIONS = {
     "rows": "Assumed: rows are independent, and rules hold at all times. Rates, intervals and evidence "
-    "compare groups among rows of the same time: shuffled rows of a named batch, else rows next to each "
-    "other.",
-    "batches": "Assumed: rules hold on average over batches, whose rates may differ by chance. Rates, "
-    "intervals and evidence are about the mean of batches, within each of which groups are compared.",
+    "compare groups within a named batch, or else among adjacent rows.",
+    "batches": "Assumed: rules hold on average over batches, whose rates may vary at random. Rates, "
+    "intervals and evidence are about the mean of batches, and groups are compared within each batch.",
 }
 VERDICT_TONES: dict[Verdict, Tone] = {
     Verdict.CERTIFIED: "good",
@@ -61,7 +60,7 @@ WATCH_TONES: dict[Watch, Tone] = {
 
 
 def make_audit_card(audit: Audit) -> Card:
-    """Return the verdicts of an audit, worst first, each with its interval beside its bound."""
+    """Return a card with the verdicts of an audit, worst first, each with its interval and bound."""
     rules = sorted(audit.shown.rules, key=lambda rule: rule.verdict.severity)[:_MOST_JUDGED]
     rows = []
     for rule in rules:
@@ -93,7 +92,7 @@ def make_audit_card(audit: Audit) -> Card:
 
 
 def _describe_judged(rule: RuleAudit, audit: Audit) -> str:
-    """Return the rate of a rule with its interval, p-value and the rows that would decide it."""
+    """Return a text with a rule's rate, interval, p-value and the number of rows needed for a verdict."""
     if rule.reason:
         is_estimated = rule.is_predicted and not math.isnan(rule.estimate)
         estimate = f"{rule.estimate:.4g} as predicted; " if is_estimated else ""
@@ -109,14 +108,14 @@ def _describe_judged(rule: RuleAudit, audit: Audit) -> str:
 
 
 def describe_need(rows_needed: float, rows: int, what: str = "it") -> str:
-    """Return how many rows would decide an undecided rule; empty for other rules."""
+    """Return a text with the number of rows that would decide an undecided rule; empty for other rules."""
     if is_out_of_reach(rows_needed, rows):
         return "at its limit"
     return "" if math.isnan(rows_needed) else f"about {rows_needed:,.0f} rows would decide {what}"
 
 
 def describe_cost(audit: Audit) -> str:
-    """Return how the costs of an audit were measured."""
+    """Return how the costs of an audit were measured, such as "observed" or "as predicted"."""
     if not audit.cost_observed:
         return "as predicted"
     return "prediction-powered, since not all rows show it" if LABEL in audit.seen_rows else "observed"
@@ -136,7 +135,7 @@ def _list_remarks(audit: Audit) -> list[str]:
         remarks.append(f"look {audit.looks:,} at this policy on held-out rows{again}")
     # State how many rows show the labels and groups that are missing on others.
     for name, count in audit.seen_rows.items():
-        remarks.append(f"{name} was seen on {count:,} of {audit.rows:,} rows")
+        remarks.append(f"{name} was observed on {count:,} of {audit.rows:,} rows")
     how = "a random sample of all rows" if audit.seen_at_random else "weighted by propensity_weights"
     if audit.seen_rows and audit.certificate:
         remarks.append(f"  rules that refer to it are judged on such rows alone, as {how}")
@@ -144,14 +143,14 @@ def _list_remarks(audit: Audit) -> list[str]:
         remarks.append(f"  rates that refer to it are prediction-powered, with such rows as {how}")
     if hidden := len(audit.hidden):
         remarks.append(
-            f"{hidden} rules and groups are without numbers: they are about a group of fewer than "
-            f"{audit.min_cell} rows, or beside one (min_cell=0 shows all)"
+            f"the numbers of {hidden} rules and groups are not shown: they are about a group of fewer than "
+            f"{audit.min_cell} rows, or could reveal one (min_cell=0 shows all)"
         )
     return remarks + _list_calibration(shown.reliability, audit.calibrated)
 
 
 def _list_calibration(lines: Sequence[Reliability], calibrated: bool) -> list[str]:
-    """Return the probabilities that differ most from what was observed, or how closely all agree."""
+    """Return remarks on the least calibrated probabilities, or on how closely all match observations."""
     notable = sorted((line for line in lines if line.is_notable), key=lambda line: -line.severity)
     if notable:
         advice = (
@@ -189,7 +188,7 @@ def _list_calibration(lines: Sequence[Reliability], calibrated: bool) -> list[st
 
 
 def make_monitor_card(monitor: Monitor, min_cell: int = MIN_CELL) -> Card:
-    """Return alarms first, and then the rules with the most evidence on its way to an alarm."""
+    """Return a card with the monitored rules: alarms first, then those closest to an alarm."""
     rows = [
         [
             status(str(one.status), WATCH_TONES[one.status]),
@@ -205,15 +204,16 @@ def make_monitor_card(monitor: Monitor, min_cell: int = MIN_CELL) -> Card:
 
 
 def sort_rules(monitor: Monitor, min_cell: int = MIN_CELL) -> list[RuleWatch]:
-    """Return all single rules, worst first, without numbers about small groups."""
+    """Return the state of all single rules, worst first, without numbers about small groups."""
     order = list(Watch)
     return sorted(list_shown(monitor, min_cell), key=lambda one: (order.index(one.status), -one.evidence))
 
 
 def list_shown(monitor: Monitor, min_cell: int = MIN_CELL) -> list[RuleWatch]:
-    """Return all single rules in the order of the problem, without numbers about small groups.
+    """Return the state of all single rules in the order of the problem, without numbers about small groups.
 
-    Rules about a group that was seen on fewer than `min_cell` rows so far, or beside one, have a status only.
+    A rule about a group with fewer than `min_cell` rows so far has a status only. So has the next smallest
+    group, if the hidden numbers could otherwise be computed from it.
     """
     # Count the rows of each group so far, at least once: those of whole rounds, and those that wait for one.
     counts: dict[Conditions, float] = {}
@@ -229,13 +229,13 @@ def list_shown(monitor: Monitor, min_cell: int = MIN_CELL) -> list[RuleWatch]:
 
 
 def format_headline(monitor: Monitor) -> str:
-    """Return whether there is an alarm, and after how many rows."""
+    """Return a text that states whether there is an alarm, and after how many rows."""
     waiting = f", of which {monitor.waiting:,} wait for labels or groups" if monitor.waiting else ""
     return f"{'alarm' if monitor.alarm else 'quiet'} after {monitor.rows:,} rows{waiting}"
 
 
 def format_terms(monitor: Monitor) -> str:
-    """Return the error rates of alarms, and the assumptions they depend on."""
+    """Return a text with the error rates of alarms, and the assumptions that they depend on."""
     unit = monitor.unit
     return (
         f"While all rules hold, one is ever called broken with probability {monitor.ever:g} at most, and the "
@@ -246,7 +246,7 @@ def format_terms(monitor: Monitor) -> str:
 
 
 def _describe_watched(one: RuleWatch) -> str:
-    """Return the rate so far, its confidence sequence and the evidence, in a line."""
+    """Return a line with a rule's rate so far, its confidence sequence and the evidence against it."""
     if one.reason:
         return one.reason
     if math.isnan(one.estimate):
@@ -257,17 +257,17 @@ def _describe_watched(one: RuleWatch) -> str:
 
 
 def format_interval(one: RuleWatch) -> str:
-    """Return the confidence sequence of a rule."""
+    """Return a text with the current interval of a rule's confidence sequence."""
     return f"{100 * one.confidence:.10g} % interval at all times {one.lower:.4f} to {one.upper:.4f}"
 
 
 def plot_monitor(monitor: Monitor, rules: Sequence[str] | None, min_cell: int) -> Any:
-    """Plot a column for each rule: its rate with the confidence sequence, and the evidence below it."""
+    """Plot each rule's rate with its confidence sequence, and below it the evidence against the rule."""
     try:
         import matplotlib.pyplot as plt
         from matplotlib.ticker import MaxNLocator, StrMethodFormatter
     except ImportError:
-        raise OptionError(f"plots need matplotlib: {install_extra('plot')}") from None
+        raise OptionError(f"matplotlib must be installed for plots: {install_extra('plot')}") from None
     plotted = _choose_rules(monitor, rules, min_cell)
     figure, axes = plt.subplots(
         2,
@@ -311,7 +311,7 @@ def plot_monitor(monitor: Monitor, rules: Sequence[str] | None, min_cell: int) -
 
 
 def _choose_rules(monitor: Monitor, rules: Sequence[str] | None, min_cell: int) -> list[RuleWatch]:
-    """Return the named rules, or those closest to an alarm; raise if they are hidden or have no rows."""
+    """Return the named rules, or those closest to an alarm; raise if they cannot be plotted."""
     ordered = {one.rule: one for one in sort_rules(monitor, min_cell)}
     available = [text for text, one in ordered.items() if one.history]
     if rules is None:
@@ -319,9 +319,9 @@ def _choose_rules(monitor: Monitor, rules: Sequence[str] | None, min_cell: int) 
     texts = [rules] if isinstance(rules, str) else [str(rule) for rule in rules]
     for text in texts:
         if text in ordered and ordered[text].hidden:
-            raise OptionError(f"{text!r} is not shown: it is about a group of fewer than {min_cell} rows")
+            raise OptionError(f"rules must be about groups of at least {min_cell} rows, got {text!r}")
         if text not in available:
             raise OptionError(f"rules must be among those with rows, {available}, got {text!r}")
     if not texts:
-        raise OptionError("no rule has enough rows for a plot yet; update the monitor with more rows")
+        raise OptionError("no rule has enough rows for a plot yet: update the monitor with more rows")
     return [ordered[text] for text in texts]

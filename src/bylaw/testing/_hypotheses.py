@@ -1,9 +1,9 @@
-"""A rule as a hypothesis about rows, which audits, certificates and monitors test alike.
+"""Rules as hypotheses about means over rows, the same for audits, certificates and monitors.
 
 With the random decisions averaged out, the contribution of a row to a rate is
-Z = sum_a pi(a|x) c(x, y, a), with the label and the groups as observed. A rate given an event is a mean over
-the rows of that event, and a rule on several events bounds a sum of such means. Given a decision, each row
-counts by its probability pi(a|x), so that a quotient is a weighted mean.
+Z = sum_a pi(a|x) c(x, y, a), with the observed label and groups. A rate given an event is a mean over the
+rows of that event, and a rule on several events bounds a sum of such means. If a rate is conditioned on a
+decision, each row has the weight pi(a|x), so that a ratio is a weighted mean.
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ from bylaw.rows import Limits, ObservedRows, RowData, count_effective, name_cost
 from bylaw.testing._betting import BettingTest, Sample, find_bounds, find_p_values
 from bylaw.testing._confidence_bounds import make_test
 
-NEVER = 1e-6  # the sum of the sizes of rows, below which an event has none
-MOST_ROWS = 1e12  # more rows than this are not recommended
+NEVER = 1e-6  # an event whose rows have a smaller sum of sizes counts as empty
+MOST_ROWS = 1e12  # more rows than this are never recommended
 
 
 class Mean(NamedTuple):
     """A conditional mean E[size * value] / E[size] over the rows of an event."""
 
     event: Event
-    rate: Rate  # as stated, with its conditions
+    rate: Rate  # the rate with its conditions
     amount: Rate  # what a row contributes, without conditions
-    size: Rate | None  # how much a row counts, without conditions; None if all count alike
+    size: Rate | None  # the weight of a row, without conditions; None if all weights are 1
     unit: float  # the largest size that a row can have
-    lowest: float  # of values
-    highest: float
+    lowest: float  # least possible value
+    highest: float  # largest possible value
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """The statement of a rule that a sum of conditional means and a constant is at most zero."""
+    """The statement of a rule as: a sum of conditional means plus a constant is at most zero."""
 
     rule: Rule
-    means: tuple[Mean, ...]  # one for each event, with the limits of its values
-    constant: float
-    needs: frozenset[str]  # the attributes, "label" and costs that a row must show to be counted
-    of_ratio: bool = False  # a rule a <= level * b is stated as a / b - level <= 0, not a - level * b <= 0
+    means: tuple[Mean, ...]  # one for each event
+    constant: float  # is added to the sum of means
+    needs: frozenset[str]  # groups, costs and "label" that must be observed on a row
+    of_ratio: bool = False  # whether a rule a <= level * b is tested as a / b - level <= 0
 
     @classmethod
     def of(cls, rule: Rule, space: ActionSpace, limits: Limits) -> Hypothesis:
-        """Return the hypothesis of a rule; `limits` are those of its costs in `custom`."""
+        """Return the hypothesis of a rule; `limits` are the ranges of its `custom` costs."""
         excess, means = rule.excess.resolve(space.classes), list[Mean]()
         for event, rate in excess.by_event().items():
             label, alone = dict(event.conditions).get(LABEL), drop_conditions(rate)
@@ -69,11 +69,12 @@ class Hypothesis:
 
     @classmethod
     def of_quotient(cls, rule: Rule, space: ActionSpace) -> Hypothesis | None:
-        """Return a rule a <= level * b, such as error() <= 0.1 * accepted(), as one about a mean, or None.
+        """Return a rule such as error() <= 0.1 * accepted() as a hypothesis about one mean, or None.
 
-        The mean is over the rows that count in b, of which no row may have more than of a. Rows without b do
-        not count then. If each of the others has either a or not, their counts are sufficient statistics, and
-        the test is exact.
+        For a rule a <= level * b, the mean is over the rows that count in b. No row may contribute more to a
+        than to
+        b, so that the other rows can be left out. If each of the rows contributes to a fully or not at all,
+        counts are sufficient statistics, and the test is exact.
         """
         excess = rule.excess.resolve(space.classes)
         event, *others = excess.by_event() or [None]
@@ -95,7 +96,7 @@ class Hypothesis:
 
     @property
     def disjoint(self) -> bool:
-        """True if no row is in two of the events."""
+        """True if no row can be in two of the events."""
         pairs = itertools.combinations([dict(mean.event.conditions) for mean in self.means], 2)
         return all(
             any(other.get(name, value) != value for name, value in one.items()) for one, other in pairs
@@ -112,35 +113,37 @@ class Hypothesis:
 
 
 class HypothesisTest:
-    """A test of a hypothesis by samples of independent rows, by one of `METHODS`.
+    """A test of a hypothesis on samples of independent rows, by one of `METHODS`.
 
-    There is one sample for each mean, of the same rows in random order.
+    There is one sample for each mean, with the same rows in the same random order.
     """
 
     def __init__(self, hypothesis: Hypothesis, samples: Sequence[Sample], method: str = "betting") -> None:
         self.hypothesis, self.constant = hypothesis, hypothesis.constant
-        self.rows = min(count_effective(sample.sizes) for sample in samples)  # effective, of the rarest event
+        self.rows = min(
+            count_effective(sample.sizes) for sample in samples
+        )  # effective sample size of the rarest event
         self.test = make_test(samples, method, hypothesis.disjoint)
 
     @property
     def estimate(self) -> float:
-        """Estimate of the sum of means and the constant."""
+        """Estimate of the sum of means plus the constant; at most zero if the rule seems to be satisfied."""
         return self.test.estimate + self.constant
 
     def p_value(self, level: float) -> float:
-        """Return the p-value of the hypothesis that the rate is zero or more, sharpest at `level`.
+        """Return the p-value of "the excess is zero or more", most powerful at significance `level`.
 
-        It is one if the estimate is above zero: an early part of the rows never counts for more than all.
+        It is one if the estimate is above zero: the first rows must not certify what all rows contradict.
         """
         return 1.0 if self.estimate > 0 else self.test.p_value(-self.constant, level)
 
     def bounds(self, level: float) -> tuple[float, float]:
-        """Return a lower and an upper bound on the rate, each right with probability 1 - level."""
+        """Return a lower and an upper bound on the excess, each right with probability 1 - level."""
         return compute_bounds([self], level)[0]
 
 
 def compute_bounds(tests: Sequence[HypothesisTest], level: float) -> list[tuple[float, float]]:
-    """Return the bounds of each test with the estimate between them, many in little more time than one."""
+    """Return a lower and an upper bound for each test, computed for all tests at once to save time."""
     together = iter(find_bounds([one.test for one in tests if isinstance(one.test, BettingTest)], level))
     bounds = []
     for one in tests:
@@ -153,7 +156,10 @@ def compute_bounds(tests: Sequence[HypothesisTest], level: float) -> list[tuple[
 def compute_p_values(
     tests: Sequence[HypothesisTest], levels: Sequence[float]
 ) -> list[list[tuple[float, float]]]:
-    """Return p-values of each test and level, that the rate is zero or more, and that it is zero or less."""
+    """Return, for each test and level, the p-values of two hypotheses about the excess of the rule.
+
+    The first hypothesis is that the excess is zero or more (violated), the second that it is zero or less.
+    """
     questions = [(level, sign) for level in levels for sign in (1, -1)]
     asked = [[(level, sign) for level, sign in questions if not sign * one.estimate > 0] for one in tests]
     together = iter(
@@ -177,7 +183,7 @@ def compute_p_values(
 
 
 class Untestable(NamedTuple):
-    """The reason why a rule cannot be tested on some rows, and what would allow it."""
+    """The reason why a rule cannot be tested on some rows, and a remedy."""
 
     reason: str
     remedy: Remedy | None = None
@@ -185,11 +191,12 @@ class Untestable(NamedTuple):
 
 @dataclass(frozen=True)
 class DecidedRows:
-    """Rows as observed, and the probabilities of their decisions.
+    """Observed rows with the probabilities of their decisions.
 
-    A rule is tested on the rows that show everything that it refers to. Rows without labels sharpen rates
-    that refer to labels or hidden groups (prediction-powered inference): each labeled row is joined by an
-    equal number of them, its companions.
+    A rule is tested on the rows that have all labels, groups and costs that it refers to. Rows without labels
+    make
+    rates that refer to labels or unobserved groups more precise (prediction-powered inference): each labeled
+    row gets an equal number of them, its companions.
     """
 
     observed: RowData
@@ -197,9 +204,9 @@ class DecidedRows:
     space: ActionSpace
     labelled: bool  # whether labels are observed
     unlabelled: DecidedRows | None = None  # more rows, without labels
-    limits: Limits = field(default_factory=dict)  # of costs in `custom`
-    largest_weight: float | None = None  # that any row of the population can have
-    estimated: bool = False  # rates are estimated and not tested, so that the range of weights is irrelevant
+    limits: Limits = field(default_factory=dict)  # {name: (least, most)} of costs in `custom`
+    largest_weight: float | None = None  # largest weight of any row of the population
+    estimated: bool = False  # rates are only estimated, not tested: largest_weight is not needed
 
     @property
     def randomized(self) -> bool:
@@ -207,7 +214,7 @@ class DecidedRows:
         return bool(((self.probabilities > 0) & (self.probabilities < 1)).any())
 
     def test(self, rule: Rule, method: str = "betting") -> HypothesisTest | Untestable:
-        """Return the test of the hypothesis that a rule holds, or why there is none."""
+        """Return the test of whether the rule is satisfied, or the reason why it cannot be tested."""
         excess = rule.excess.resolve(self.space.classes)
         if (restricted := self.restrict(excess)) is not self:
             return restricted.test(rule, method)
@@ -232,13 +239,16 @@ class DecidedRows:
         return HypothesisTest(hypothesis, self._shuffle(samples), method)
 
     def _shuffle(self, samples: Sequence[Sample]) -> tuple[Sample, ...]:
-        """Return samples with the rows in a random order that depends on what is tested.
+        """Return samples with the rows in a random order that depends only on their values in this test.
 
-        Rows are independent, so that each order is equally likely, given which rows there are. This remains
-        true of an order that is drawn once for each set of rows. The seed covers weights, values and
-        differences: if it covered scores alone and these were constant, all samples of one size would be
-        sorted by label and then shuffled alike. It uses the places of values within their range, from both
-        ends, so that a rule has the same order at all its levels, and so has the opposite rule.
+        Rows are independent, so that each order is equally likely, also one that is drawn once for each set
+        of rows.
+        The seed covers weights, values and differences: if it covered scores alone and these were constant,
+        all
+        samples of one size would be sorted by label and then shuffled alike. It uses the relative positions
+        of values
+        within their range, from both ends, so that a rule has the same order at all its levels, and so has
+        the opposite rule.
         """
         samples = [sample.take(self._places) for sample in samples]
         sizes = [sample.sizes for sample in samples]
@@ -252,11 +262,11 @@ class DecidedRows:
         return tuple(sample.take(order) for sample in samples)
 
     def sample(self, hypothesis: Hypothesis) -> tuple[Sample, ...]:
-        """Return the sample of each mean, with the rows in the order in which they came."""
+        """Return the sample of each mean, with the rows in their original order."""
         return tuple(self._sample(mean) for mean in hypothesis.means)
 
     def restrict(self, rate: Rate) -> DecidedRows:
-        """Return the rows that show everything that a rate refers to: tests do not rely on predictions."""
+        """Return the rows on which all labels, groups and costs that a rate refers to are observed."""
         if not isinstance(self.observed, ObservedRows):
             return self
         names = self.observed.find_partly_seen(list_names(rate, self.space))
@@ -281,9 +291,9 @@ class DecidedRows:
         return Sample(sizes, np.clip(amounts, low * sizes, high * sizes), low, high)
 
     def _compare_companions(self, mean: Mean) -> tuple[Floats, Floats] | None:
-        """Return what was predicted for each row less what was predicted for its companions.
+        """Return predicted sizes and amounts of each row minus the means of those of its companions.
 
-        None if there are no companions, or if nothing predicts the event and the rate together.
+        Return None without companions, or if the event and the rate cannot be predicted together.
         """
         more = self.unlabelled
         if more is None or (self._relative_weights != 1).any():
@@ -315,13 +325,13 @@ class DecidedRows:
 
     @cached_property
     def _places(self) -> NDArray[np.intp]:
-        """Order of the rows that depends on their content and not on the order of the table."""
+        """Order of the rows that depends on their content and not on their order in the table."""
         before = self.observed.predicted if isinstance(self.observed, ObservedRows) else self.observed
         first = [*self.probabilities.T, *before.probabilities.T]
         return order_by_content(first, self.observed.list_columns())
 
     def values(self, rate: Rate) -> Floats:
-        """Compute what each row contributes to a rate without conditions, (n_rows,)."""
+        """Compute the contribution of each row to a rate without conditions, (n_rows,)."""
         total = np.full(len(self.observed), rate.constant)
         for atom, coefficient in rate.terms:
             if atom not in self._columns:
@@ -335,13 +345,13 @@ class DecidedRows:
         return {}
 
     def _find_members(self, event: Conditions) -> Mask:
-        """Return which rows of positive weight are in an event, (n_rows,)."""
+        """Return a mask of the rows with positive weight in an event, (n_rows,)."""
         rows = np.broadcast_to(np.asarray(self.observed.event_probability(event)) > 0.5, len(self.observed))
         return rows if self.observed.weights is None else rows & (self.observed.weights > 0)
 
     @cached_property
     def _relative_weights(self) -> Floats:
-        """Weights as shares of the largest that any row can have, (n_rows,).
+        """Weights divided by the largest weight that any row can have, (n_rows,).
 
         That weight may exceed all weights in the sample, even if these are equal.
         """
@@ -351,21 +361,21 @@ class DecidedRows:
         return weights / (self.largest_weight or weights.max())
 
     def _find_obstacle(self, rate: Rate) -> Untestable | None:
-        """Return what is unknown and would have to be known to test the rate."""
+        """Return why a rate cannot be tested on these rows, such as missing labels; None if it can."""
         if not len(self.observed):
             names = " and ".join(sorted(list_names(rate, self.space)))
-            return Untestable(f"it refers to {names}, and no row shows all of it")
+            return Untestable(f"it refers to {names}, which were not observed together on any row")
         if not self.labelled and any(a.needs_label(self.space) for a, _ in rate.terms):
             return Untestable("it refers to labels", Remedy("pass_labels"))
         for name in dict.fromkeys(name for a, _ in rate.terms for name, _ in a.conditions if name != LABEL):
             if name in self.observed.hidden_groups:
                 return Untestable(
-                    f"it refers to {name}, of which only probabilities are known",
+                    f"it refers to {name}, for which only probabilities are given",
                     Remedy("pass_true_groups", name),
                 )
         if self.observed.weights is not None and self.largest_weight is None and not self.estimated:
             return Untestable(
-                "rows have weights, and the largest that a row can have is not known",
+                "rows have weights, and the largest possible weight is not known",
                 Remedy("pass_largest_weight"),
             )
         for name in (a.reads("cost") for a, _ in rate.terms):
@@ -378,14 +388,14 @@ class DecidedRows:
 
 
 def list_names(rate: Rate, space: ActionSpace) -> set[str]:
-    """Return the attributes that a rate refers to; "label" and costs may be among them."""
+    """Return the names of the groups and costs that a rate refers to, and "label" if it needs labels."""
     names = {name for atom, _ in rate.terms for name, _ in atom.conditions}
     names |= {name_cost(name) for atom, _ in rate.terms if (name := atom.reads("cost")) is not None}
     return names | {LABEL for atom, _ in rate.terms if atom.needs_label(space)}
 
 
 def check_limits(limits: Any, evidence: RowData) -> Limits:
-    """Return limits of costs, {name: (least, most)}, checked against the costs of these rows."""
+    """Check limits of costs, {name: (least, most)}, against the costs of these rows, and return them."""
     if not isinstance(limits, Mapping):
         raise OptionError(f"limits must be a dict {{cost: (least, most)}}, got {limits!r}")
     for name, pair in limits.items():
@@ -408,7 +418,7 @@ def check_limits(limits: Any, evidence: RowData) -> Limits:
 
 
 def check_weight(largest: float | None, evidence: RowData) -> float | None:
-    """Return the largest weight that any row can have; raise if one of these rows has a larger one."""
+    """Return the largest weight that any row can have; raise if one of these rows has a larger weight."""
     if largest is not None:
         check_positive(largest, "largest_weight")
         if evidence.weights is not None and evidence.weights.max() > largest:
@@ -419,15 +429,18 @@ def check_weight(largest: float | None, evidence: RowData) -> float | None:
 
 
 def drop_conditions(rate: Rate) -> Rate:
-    """Return a rate without conditions on rows."""
+    """Return a rate without its conditions on rows."""
     terms = [Rate(((replace(a, conditions=()), c),)) for a, c in rate.terms]
     return sum(terms, Rate((), rate.constant))
 
 
 def describe_vacuous(event: Event) -> str:
-    """Describe why a quotient is 0/0."""
+    """Return a text that states why a ratio is 0/0."""
     assert event.whole is not None
     among = f" among rows with {format_conditions(event.conditions)}" if event.conditions else ""
     if event.whole.decided is None:
-        return f"its denominator is zero{among}"
-    return f"the decision {event.whole.decided!r} is never taken{among}, so that it holds as 0/0"
+        return f"the denominator of its ratio is zero{among}"
+    return (
+        f"the decision {event.whole.decided!r} is never taken{among}, so that its ratio is 0/0 and counts as "
+        "satisfied"
+    )

@@ -1,4 +1,4 @@
-"""The monitor of a policy in production: every rule, watched row by row."""
+"""The monitor of a policy in production: all rules, tested row by row."""
 
 from __future__ import annotations
 
@@ -33,46 +33,48 @@ from bylaw.testing._watched_rows import (
 )
 from bylaw.testing._watched_rule import AlarmLimits, Point, RuleWatch, Watch, merge_copies
 
-RUN_LENGTHS = {"rows": 100_000.0, "batches": 1000.0}  # by default, in each unit
-_MOST_BATCHES = 400  # whose names are remembered
-_MOST_LOOKS = 200  # updates in the log
-_RANDOM_ROWS = 64  # for each value of an attribute, on which rules are compared
+RUN_LENGTHS = {"rows": 100_000.0, "batches": 1000.0}  # default of `run_length` for each unit
+_MOST_BATCHES = 400  # the most batches whose names are kept
+_MOST_LOOKS = 200  # the most updates in the log
+_RANDOM_ROWS = 64  # random rows for each value of an attribute, to find rules that are the same
 
 
 class Update(NamedTuple):
-    """An entry of the log."""
+    """An entry of a monitor's log of updates."""
 
     time: str  # UTC, as ISO 8601
-    rows: int  # that the monitor had seen after it
-    alarm: bool
+    rows: int  # number of rows that the monitor had seen after it
+    alarm: bool  # whether there was an alarm
 
 
 class Monitor:
-    """A monitor of the rules of a policy on rows as they arrive, which may be read at any time.
+    """A monitor that tests the rules of a policy on rows as they arrive, and may be read at any time.
 
-    While a rule holds, it is ever called broken with probability `ever` at most, however many rows there are
-    and however often the monitor is read. The average run length of the detector of changes is at least
-    `run_length`: the mean number of rows until a false alarm. Both are for all rules together.
+    If all rules are satisfied, the probability that one is ever called broken is at most `ever`, regardless
+    of the number of rows and of how often the monitor is read. The average run length of the change detector,
+    which is the mean number of rows until a false alarm, is at least `run_length`. Both are for all rules
+    together.
 
     Parameters
     ----------
     policy : Policy
+        The policy whose rules are monitored.
     ever : float
-        the probability that a rule is ever called broken though all hold.
+        The largest probability that a rule is ever called broken if all are satisfied.
     run_length : float, optional
-        the least mean number of rows until a rule is called changed though all hold, 100,000 by default;
-        where the unit is the batch, the number of batches, 1,000 by default.
+        The smallest mean number of rows until a rule is called changed if all are satisfied, 100,000 by
+        default; if the unit is "batches", the number of batches, 1,000 by default.
     rules : list of rules, families or texts, optional
-        other rules than the policy's own. A policy is often at its bounds: watch somewhat looser ones.
+        Rules to monitor instead of the policy's own. A policy is often at its bounds: use looser ones.
     limits : dict, optional
-        {name: (least, most)} of costs in `custom(name)`.
+        {name: (least, most)}: the range of the costs in `custom(name)`.
     groups : dict, optional
-        {name: its values} of groups that rules refer to and that the policy does not know.
+        {name: its values}, for groups that rules refer to and that the policy does not know.
     unit : {"rows", "batches"}
-        what is independent. With "rows", the promises assume that rows are independent of each other and that
-        rules hold at all times. With "batches", each call of `update` is a batch, and one bounded bet is made
-        on its mean: the promises assume that rules hold on average over the batches to come, given the
-        earlier ones. Choose it where days differ by chance; alarms come later.
+        The unit that is independent. With "rows", the error rates assume that rows are independent and that
+        rules are satisfied at all times. With "batches", each call of `update` is a batch with one bet on its
+        mean: the error rates assume that rules are satisfied on average over future batches, given the
+        earlier ones. Choose it if rates vary at random from day to day; alarms come later.
 
     Examples
     --------
@@ -106,7 +108,7 @@ class Monitor:
         unit: str = "rows",
     ) -> None:
         if not isinstance(policy, Policy):
-            raise OptionError(f"Monitor() takes a Policy, not {type(policy).__name__}")
+            raise OptionError(f"policy must be a Policy, got {type(policy).__name__}")
         self.policy = policy
         self.ever = check_fraction(ever, "ever", 0.05)
         if unit not in RUN_LENGTHS:
@@ -126,20 +128,21 @@ class Monitor:
         values = {**known, **_read_values(groups)}
         if unknown := [name for name in self.problem.attributes if name not in values]:
             raise OptionError(
-                f"a rule refers to {unknown[0]!r}, which the policy does not know: pass its values, "
+                f"groups must have the values of {unknown[0]!r}, to which a rule refers and which the policy "
+                "does not know: pass "
                 f"groups={{{unknown[0]!r}: [...]}}"
             )
         self.expanded = self.problem.expand(space.classes, values, space.named_options)
         if not self.expanded:
-            raise OptionError("the policy has no rules to watch; pass rules=")
+            raise OptionError("the policy must have rules, or pass rules= to monitor")
         self.groups = {name: tuple(values[name]) for name in self.problem.attributes}
-        # List the other columns that they read.
+        # List the other columns that the rules need.
         atoms = [atom for found in self.expanded for atom, _ in found.rule.excess.terms]
         costs = {name: atom.function for atom in atoms if (name := atom.reads("cost")) is not None}
         self.limits, _ = add_changes(costs, self.limits, None)
         if missing := [name for name in costs if name not in self.limits]:
             raise OptionError(
-                f"a rule refers to custom({missing[0]!r}), whose range is not known",
+                f"limits must have the range of custom({missing[0]!r}), to which a rule refers",
                 Remedy("pass_limits", missing[0]),
             )
         references = [name for atom in atoms if (name := atom.reads("reference")) is not None]
@@ -149,11 +152,11 @@ class Monitor:
         self.alarm_limits = AlarmLimits.of(self.ever, self.run_length, [rule.events for rule in self.watched])
         self.needs = frozenset[str]().union(*(rule.hypothesis.needs for rule in self.watched))
         self.states = [rule.begin() for rule in self.watched]
-        self.seen_ids = np.empty(0, np.uint64)  # hashes of all ids, sorted
+        self.seen_ids = np.empty(0, np.uint64)  # hashes of all ids so far, sorted
         self.waiting_ids = np.empty(0, np.uint64)  # of rows that wait for labels, groups or outcomes
         self.waiting_rows: WatchedRows | None = None
         self.rows = 0
-        self.decided: bool | None = None  # whether rows count by what was decided
+        self.decided: bool | None = None  # whether rows were passed with decisions; None without rows
         self.batches: tuple[str, ...] = ()
         self.log: tuple[Update, ...] = ()
         self._lock = threading.RLock()  # threads may share a monitor
@@ -166,7 +169,7 @@ class Monitor:
         vars(self).update(state, _lock=threading.RLock())
 
     def _make_random_rows(self) -> WatchedRows:
-        """Return rows with everything that rules read, some of which meet each condition."""
+        """Return random rows with all columns that the rules need, some of which meet each condition."""
         rng, space = np.random.default_rng(0), self.policy.action_space
         n_classes, n_actions = len(space.classes), len(space.actions)
         n = _RANDOM_ROWS * max([n_classes, *(len(values) for values in self.groups.values())])
@@ -199,42 +202,42 @@ class Monitor:
         outcomes: Mapping[str, Any] | None = None,
         batch: str | None = None,
     ) -> None:
-        """Count new rows in their order, or what became known of earlier rows.
+        """Count new rows in their order, or values that were observed later for earlier rows.
 
         Groups are compared within rounds of a few rows. The rows of a named batch are first put into a random
-        order, which the name and the policy determine: a round is then about the whole batch, and rates may
-        swing within it, such as those of a day. Rows without a name are taken in their order, and it makes no
-        difference into how many calls they are cut. If anything is wrong with any row, nothing is counted.
-        Threads may share a monitor: one waits for the other.
+        order, which the name and the policy determine: each round then represents the whole batch, and rates
+        may vary within it, such as during a day. Rows without a name are taken in their order, and the result
+        does not depend on how they are split into calls. If any row is invalid, no row is counted. Several
+        threads may share a monitor.
 
         Parameters
         ----------
         evidence : Evidence, optional
-            new rows, as the policy sees them. Without it, `ids` are those of earlier rows, of which `labels`,
-            `groups` or `outcomes` have become known.
+            New rows, as for the policy. Without it, `ids` are those of earlier rows whose `labels`, `groups`
+            or `outcomes` were observed since.
         labels : array of shape (n_rows,), optional
-            the true labels; missing (None, NaN, NA, null) where they are not known yet. A rule counts a row
-            once it shows all that the rule refers to.
+            The true labels; missing (None, NaN, NA, null) if they are not known yet. A rule counts a row
+            once all values that the rule refers to are known.
         groups : dict or frame, optional
-            {name: one value per row}, the true groups, of attributes that the policy knows only as
-            probabilities or not at all; likewise.
+            {name: one value per row}, the true groups, of attributes for which the policy has only
+            probabilities or nothing. They may be missing, too.
         ids : array of shape (n_rows,), optional
-            an id for each row. Rows whose labels come later need one, and none is counted twice: rows that
-            wait are completed, and others of the same id are refused. If all rows were counted before,
-            nothing happens.
+            A unique id for each row, needed if labels are passed later. No id is counted twice: rows with
+            missing values are completed, and other rows with the same id are refused. If all rows were
+            counted before, nothing happens.
         decisions : array, optional
-            what was decided, as in `audit`; by default, the probabilities of the policy count.
+            The decisions that were taken, as in `audit`; by default, the policy's probabilities are used.
         outcomes : dict, optional
-            the observed costs in `custom(name)`, as in `audit`.
+            The observed costs in `custom(name)`, as in `audit`.
         batch : str, optional
-            a name of these rows, such as a date, within which they are compared. A batch of a name that was
-            counted before is not counted again.
+            A name for these rows, such as a date; they are compared with each other. A batch with the name of
+            an earlier one is not counted again.
 
         Warns
         -----
         GuaranteeWarning
-            when rows without a name of their batch are sorted by a group, the label or the decision:
-            neighbors are compared.
+            If rows without a batch name are sorted by a group, the label or the decision, because adjacent
+            rows are compared.
         """
         with self._lock:
             if batch is not None and as_name(batch, "batch", OptionError) in self.batches:
@@ -256,11 +259,11 @@ class Monitor:
     def _read(
         self, evidence: Any, labels: Any, groups: Any, ids: Any, decisions: Any, outcomes: Any
     ) -> WatchedRows:
-        """Return the columns of `update`, checked."""
+        """Validate the arguments of `update` and return them as columns."""
         if unknown := [name for name in outcomes or () if name not in self.columns.costs]:
             raise OptionError(
-                f"outcomes[{unknown[0]!r}]: no rule that is watched refers to custom({unknown[0]!r}); there "
-                f"are {sorted(self.columns.costs)}"
+                f"outcomes must be of costs that a monitored rule uses, {sorted(self.columns.costs)}, got "
+                f"{unknown[0]!r}"
             )
         given = {"ids": ids, "labels": labels, "groups": groups, "decisions": decisions, "outcomes": outcomes}
         check_alignment(given, None if evidence is None else as_evidence(evidence).index)
@@ -268,16 +271,21 @@ class Monitor:
         observed = {"labels": labels, "true_groups": groups, "outcomes": outcomes}
         if evidence is None:
             if ids is None:
-                raise OptionError("update() takes evidence of new rows, or ids= of rows that were seen")
+                raise OptionError(
+                    "update() must have evidence of new rows, or ids= of earlier rows, got neither"
+                )
             if decisions is not None:
-                raise OptionError("decisions must be passed with the evidence of new rows: leave it out")
+                raise OptionError(
+                    "decisions must be passed with evidence of new rows, not with later labels: leave it out"
+                )
             fresh = self.columns.read_late(len(self._hash(ids)), observed)
         else:
             if self.decided is not None and self.decided != (decisions is not None):
                 ways = ("decisions", "probabilities")
                 earlier, now = ways if self.decided else ways[::-1]
                 raise OptionError(
-                    f"earlier rows counted by {earlier}, these would by {now}: pass decisions always or never"
+                    f"decisions must be passed always or never: earlier rows were counted by {earlier}, "
+                    f"these would be counted by {now}"
                 )
             fresh = self.columns.read(evidence, observed, decisions)
         for name, cost in fresh.select("costs").items():
@@ -295,26 +303,26 @@ class Monitor:
         _, first, counts = np.unique(hashed, return_index=True, return_counts=True)
         if len(first) < len(hashed):
             twice = vector[first[counts > 1][0]]
-            raise EvidenceError(f"the id {twice!r} is there twice; each row needs one of its own")
+            raise EvidenceError(f"ids must be unique, got {twice!r} more than once")
         return hashed
 
     def _count_with_ids(self, fresh: WatchedRows, ids: Ids, batch: str | None, new: bool) -> bool:
-        """Count rows with ids, and return whether there was anything to count."""
+        """Count rows with ids, new ones or completed ones, and return whether there were any."""
         if len(ids) != len(fresh):
-            raise EvidenceError(f"there are {len(ids):,} ids for {len(fresh):,} rows")
-        # Find the rows among those that were seen, and the places of those that wait.
+            raise EvidenceError(f"ids must have one id for each of the {len(fresh):,} rows, got {len(ids):,}")
+        # Find the rows among earlier ones, and their positions among those that wait for values.
         seen, places = _find_places(self.seen_ids, ids) != UNKNOWN, _find_places(self.waiting_ids, ids)
         late = places != UNKNOWN
         if not new:
             if not seen.all():
                 first = int(np.flatnonzero(~seen)[0])
                 raise EvidenceError(
-                    f"{int((~seen).sum()):,} ids were never seen, the first of them in row {first}: pass "
-                    "evidence of these rows, before or with their labels"
+                    f"ids must be of earlier rows, got {int((~seen).sum()):,} new ids, the first in row "
+                    f"{first}: pass evidence of these rows, before or with their labels"
                 )
             fresh, ids, places = fresh.take(np.flatnonzero(late)), ids[late], places[late]
             late, seen = late[late], seen[late]
-        # Complete the rows that wait. Others that were seen must not be passed again.
+        # Complete the rows that wait for values. Other earlier rows must not be passed again.
         before = fresh
         if late.any():
             assert self.waiting_rows is not None
@@ -330,8 +338,8 @@ class Monitor:
         if new and stale.any():
             first = int(np.flatnonzero(stale)[0])
             raise EvidenceError(
-                f"{int(stale.sum()):,} of {len(ids):,} rows were counted before, the first of them in row "
-                f"{first}, and bring nothing new: leave them out"
+                f"{int(stale.sum()):,} of {len(ids):,} rows were counted before and have no new values, the "
+                f"first of them in row {first}: leave them out"
             )
         self._count(fresh, before, places, batch)
         # Remember the ids, and the rows that are not complete yet.
@@ -348,9 +356,9 @@ class Monitor:
     def _count(
         self, rows: WatchedRows, before: WatchedRows, places: NDArray[np.int64], batch: str | None
     ) -> None:
-        """Bet on rows as far as they show what rules refer to, and did not `before`.
+        """Bet on the rows where the values that a rule refers to are observed now and were not in `before`.
 
-        `places` are those of earlier rows, and `UNKNOWN` for new ones.
+        `places` are the positions of the rows among those that wait, and `UNKNOWN` for new rows.
         """
         order = np.arange(len(rows))
         if batch is not None:  # the same random order whenever the batch is repeated
@@ -388,7 +396,7 @@ class Monitor:
 
     @property
     def status(self) -> tuple[RuleWatch, ...]:
-        """State of every single rule, in the order of the problem."""
+        """The current state of every single rule, in the order of the problem."""
         with self._lock:
             return tuple(self._describe(one) for one in self.expanded)
 
@@ -399,19 +407,19 @@ class Monitor:
         target, sign = one.rule.bound, 1.0 if one.rule.sense == "<=" else -1.0
 
         def convert(excess: float, least: float, most: float) -> tuple[float, float, float]:
-            """Convert from the excess to the rate that the rule bounds."""
+            """Convert an excess and its bounds to the rate that the rule bounds."""
             ends = sorted((target + sign * least, target + sign * most))
             return target + sign * excess, ends[0], ends[1]
 
         status, reason = Watch.QUIET, ""
         if not state.rows:
-            status, reason = Watch.UNSEEN, "no row has come yet"
+            status, reason = Watch.UNSEEN, "no row has been counted yet"
             known = self.policy.feature_map.attributes
             shown = {name for name in self.groups if name in known and known[name].known}
             hidden = sorted(watched.hypothesis.needs - shown)
             if self.rows:
-                reason = "no row is of the groups that it compares"
-                reason = f"no row shows {' and '.join(hidden)} yet" if hidden else reason
+                reason = "no row is in the groups that it compares"
+                reason = f"no row with {' and '.join(hidden)} has been observed yet" if hidden else reason
         if state.broken_at is not None or state.changed_at is not None:
             status = Watch.CHANGED if state.broken_at is None else Watch.BROKEN
         shares = state.log_ever / limits.log_ever, state.log_change / limits.log_change
@@ -434,25 +442,24 @@ class Monitor:
 
     @property
     def e_limit(self) -> float:
-        """E-value from which on a rule is called broken."""
+        """The value of the e-process at which a rule is called broken."""
         return _exponentiate(self.alarm_limits.log_ever)
 
     @property
     def detector_limit(self) -> float:
-        """Value of the detector from which on a rule is called changed."""
+        """The value of the e-detector at which a rule is called changed."""
         return _exponentiate(self.alarm_limits.log_change)
 
     def restart(self) -> None:
-        """Forget alarms and evidence once they were dealt with; rates, history and ids stay.
+        """Reset alarms and evidence after an alarm was investigated; rates, history and ids stay.
 
-        The error probabilities count from here on anew: do so when the cause was found, not to silence an
-        alarm.
+        The error probabilities start anew, so call this when the cause was found, not to silence an alarm.
         """
         with self._lock:
             self.states = [state.restart() for state in self.states]
 
     def to_frame(self, like: Any = None) -> Any:
-        """Return one line per single rule.
+        """Return a table with one line per single rule.
 
         The columns are rule, target, estimate, lower, upper, rows, e_value, detector, evidence, status and
         since.
@@ -460,7 +467,7 @@ class Monitor:
         Parameters
         ----------
         like : frame, optional
-            the result is a frame of the same library; by default, of the first installed of pandas, polars
+            The result is a frame of the same library; by default, of the first installed of pandas, polars
             and pyarrow.
         """
         names = ["rule", "target", "estimate", "lower", "upper", "rows", "e_value", "detector", "evidence"]
@@ -473,12 +480,12 @@ class Monitor:
     def to_dict(self, min_cell: int = MIN_CELL) -> dict[str, Any]:
         """Return plain values for JSON; unknown numbers become None.
 
-        So do those about groups that were observed on fewer than `min_cell` rows.
+        Numbers about groups with fewer than `min_cell` observed rows become None, too.
 
         Parameters
         ----------
         min_cell : int
-            0 shows all groups.
+            The number of rows that a group must have for its numbers to be shown; 0 shows all groups.
         """
         with self._lock:
             rules = []
@@ -505,9 +512,9 @@ class Monitor:
         Parameters
         ----------
         rules : list of str, optional
-            the texts of the rules to draw; by default, those with the most evidence, four at most.
+            The texts of the rules to draw; by default, those with the most evidence, four at most.
         min_cell : int
-            rules about groups that were seen on fewer rows are not drawn; 0 draws all.
+            The number of rows that a group must have for its rules to be drawn; 0 draws all.
 
         Returns
         -------
@@ -516,7 +523,7 @@ class Monitor:
         return plot_monitor(self, rules, min_cell)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the state as JSON, completely or not at all, and rows that have ids to a file beside it."""
+        """Write the state to a JSON file, and rows that have ids to a file beside it."""
         from bylaw.testing._state_files import save_state
 
         with self._lock:
@@ -524,12 +531,12 @@ class Monitor:
 
     @classmethod
     def load(cls, path: str | PathLike[str], policy: Policy) -> Monitor:
-        """Read what `save` wrote for this policy.
+        """Load a monitor that `save` wrote for this policy.
 
         Raises
         ------
         PolicyFileError
-            where the file is damaged, or is about another policy.
+            If the file is damaged, or belongs to another policy.
         """
         from bylaw.testing._state_files import load_state
 
@@ -547,7 +554,7 @@ def _exponentiate(log: float) -> float:
 
 
 def _find_places(known: Ids, ids: Ids) -> NDArray[np.int64]:
-    """Return the place of each id among the known ones, or `UNKNOWN`."""
+    """Return the position of each id in the array of known ids, or `UNKNOWN`."""
     if not len(known):
         return np.full(len(ids), UNKNOWN, np.int64)
     order = np.argsort(known, kind="stable")
@@ -556,7 +563,7 @@ def _find_places(known: Ids, ids: Ids) -> NDArray[np.int64]:
 
 
 def _read_values(groups: Mapping[str, Sequence[Any]] | None) -> dict[str, tuple[Value, ...]]:
-    """Read the values of groups that the policy does not know."""
+    """Validate and return the values of groups that the policy does not know."""
     if groups is None:
         return {}
     if not isinstance(groups, Mapping):
@@ -564,9 +571,11 @@ def _read_values(groups: Mapping[str, Sequence[Any]] | None) -> dict[str, tuple[
     read = {}
     for name, values in groups.items():
         if isinstance(values, str) or not isinstance(values, Iterable):
-            raise OptionError(f"groups[{name!r}] must be a list of its values, not {values!r}")
+            raise OptionError(f"groups[{name!r}] must be a list of its values, got {values!r}")
         found = tuple(as_scalar(value, f"a value of {name}") for value in values)
         if not found or len(set(found)) < len(found):
-            raise OptionError(f"groups[{name!r}] must be different values, at least one, not {list(found)}")
+            raise OptionError(
+                f"groups[{name!r}] must have at least one value and no value twice, got {list(found)}"
+            )
         read[as_name(name, "a group")] = found
     return read

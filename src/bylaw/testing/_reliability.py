@@ -1,4 +1,4 @@
-"""Calibration: predicted probabilities beside the shares that were observed."""
+"""Reliability of probabilities: predicted probabilities compared with observed shares."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from bylaw.rows import Evidence, ObservedRows
 from bylaw.testing._verdicts import find_hidden_cells
 
 _BINS = 10
-NOTABLE = 3.0  # standard errors, which chance hardly explains
-_MEAN_DISTANCE = math.sqrt(2 / math.pi)  # of a standard normal number from zero
+NOTABLE = 3.0  # a difference of more standard errors is significant
+_MEAN_DISTANCE = math.sqrt(2 / math.pi)  # mean absolute value of a standard normal number
 
 
 class Reliability(NamedTuple):
-    """One class or group value, among all rows or those of one group."""
+    """The predicted and observed share of one class or group value, among all rows or in one group."""
 
     of: str  # "label", or the attribute
     value: Value
     among: str  # such as "sex='Female'"; empty for all rows
     predicted: float  # mean probability
-    observed: float  # share of rows
-    deviations: float  # observed less predicted, in standard errors of calibrated probabilities
-    unevenness: float  # mean distance of observed and predicted in ten bins of equal size
-    rows: int
+    observed: float  # observed share of rows
+    deviations: float  # observed minus predicted, in standard errors for calibrated probabilities
+    unevenness: float  # mean distance of observed and predicted shares in ten bins of equal size
+    rows: int  # number of rows
     raw_predicted: float = math.nan  # mean probability before the policy's calibration, if it has one
     raw_unevenness: float = math.nan
-    expected_unevenness: float = 0.0  # of calibrated probabilities, by chance
-    unevenness_error: float = 0.0  # its standard error
+    expected_unevenness: float = 0.0  # expected unevenness of calibrated probabilities
+    unevenness_error: float = 0.0  # standard error of the unevenness
     group: Conditions = ()  # the same as `among`, as attribute and value
 
     @property
     def uneven_deviations(self) -> float:
-        """Unevenness beyond that of calibrated probabilities, in standard errors."""
+        """Unevenness minus its expectation for calibrated probabilities, in standard errors."""
         beyond = self.unevenness - self.expected_unevenness
         return beyond / self.unevenness_error if self.unevenness_error else 0.0
 
@@ -47,51 +47,53 @@ class Reliability(NamedTuple):
     def most_unevenness(self) -> float:
         """Upper bound of the mean distance over the same bins in the population.
 
-        The observed one is too large on average, by chance, and the more so the fewer rows there are.
+        The observed distance is too large on average because of random errors, above all with few rows.
         """
         return self.unevenness + NOTABLE * self.unevenness_error
 
     @property
     def is_off(self) -> bool:
-        """Whether the mean probability differs from the observed share by more than chance explains."""
+        """True if the mean probability differs significantly from the observed share."""
         return abs(self.deviations) > NOTABLE
 
     @property
     def is_uneven(self) -> bool:
-        """Whether probabilities are too high on some rows and too low on others, beyond chance."""
+        """True if probabilities are significantly too high on some rows and too low on others."""
         return self.uneven_deviations > NOTABLE
 
     @property
     def is_notable(self) -> bool:
-        """Whether observed and predicted differ by more than chance explains, on average or in bins."""
+        """True if observed and predicted shares differ significantly, on average or in bins."""
         return self.is_off or self.is_uneven
 
     @property
     def severity(self) -> float:
-        """Difference of observed and predicted, in standard errors."""
+        """The largest difference of observed and predicted shares, in standard errors."""
         return max(abs(self.deviations), self.uneven_deviations)
 
 
 class ReliabilityBin(NamedTuple):
-    """Rows of about the same probability."""
+    """Rows with similar predicted probabilities."""
 
     predicted: float  # mean probability
-    observed: float  # share of these rows
-    share: float  # of all rows
-    deviations: float  # observed less predicted, in standard errors of calibrated probabilities
-    standard_error: float = 0.0  # of the observed share, if the probabilities are calibrated
+    observed: float  # observed share of these rows
+    share: float  # these rows as a share of all rows
+    deviations: float  # observed minus predicted, in standard errors for calibrated probabilities
+    standard_error: float = 0.0  # of the observed share, for calibrated probabilities
 
     @property
     def is_notable(self) -> bool:
-        """Whether observed and predicted differ by more than chance explains."""
+        """True if observed and predicted shares differ significantly."""
         return abs(self.deviations) > NOTABLE
 
 
 def compute_reliability(evidence: Evidence, seen: ObservedRows, labelled: bool) -> tuple[Reliability, ...]:
-    """Compare predicted and observed shares of everything that had probabilities and was then observed.
+    """Compare predicted and observed shares of all labels and groups with probabilities.
 
-    Each is compared on the rows that show it. Where the probabilities of the evidence are calibrated, those
-    before are compared, too. `seen` are the same rows as observed, with labels if they are `labelled`.
+    Each is compared on the rows where it is observed. If the probabilities of the evidence are calibrated,
+    those
+    before calibration are compared, too. `seen` are the same rows with observed values, and `labelled` is
+    true if these include labels.
     """
     lines = _list_lines(evidence, seen, labelled)
     if not isinstance(evidence, CalibratedEvidence):
@@ -132,9 +134,9 @@ def _list_lines(evidence: Evidence, seen: ObservedRows, labelled: bool) -> list[
 
 
 def bin_confidence(evidence: Evidence, seen: ObservedRows) -> list[ReliabilityBin]:
-    """Return how often the model's best label is right, by its predicted probability.
+    """Return how often the model's most probable label is correct, in bins by its predicted probability.
 
-    These are the points of a reliability diagram, from the rows that show their label.
+    These are the points of a reliability diagram, from the rows with an observed label.
     """
     shown, places = seen.restrict_with_places([LABEL])
     predicted = evidence.probabilities[places]
@@ -145,8 +147,8 @@ def bin_confidence(evidence: Evidence, seen: ObservedRows) -> list[ReliabilityBi
 def bin_probabilities(chance: Floats, hit: Floats, weights: Floats) -> list[ReliabilityBin]:
     """Return predicted and observed shares in ten bins of equal size, by increasing probability.
 
-    `chance` (n_rows,) are predicted probabilities, and `hit` (n_rows,) is 1 where they came true and 0
-    elsewhere. Bins whose rows have no weight are left out.
+    `chance` (n_rows,) are predicted probabilities of an event, and `hit` (n_rows,) is 1 for rows where it
+    occurred and 0 for others. Bins whose rows have no weight are left out.
 
     Examples
     --------
@@ -183,7 +185,10 @@ def _compare(
     weights: Floats,
     group: Conditions,
 ) -> Iterator[Reliability]:
-    """Compare the probabilities of each value, (n_rows, n_values), with the code that was observed."""
+    """Compare the predicted probability of each value, (n_rows, n_values), with the observed value.
+
+    `outcome` (n_rows,) has the index of the observed value.
+    """
     if not weights.sum():
         return
     for code, value in enumerate(values):

@@ -1,23 +1,26 @@
 """Rounds: the few rows, or the batches, on which one bet about a rule is made.
 
 A rule is about a sum of conditional means m_e = E[a_e z_e] / E[a_e], where a_e is the weight of a row in an
-event (zero outside it) and z_e its value: it holds if sum_e m_e + c <= 0. Different rows are independent, so
+event (zero outside it) and z_e its value: it is satisfied if sum_e m_e + c <= 0. Different rows are
+independent, so
 
     E[a_e(i) a_f(j) (z_e(i) + z_f(j) + c)] = E[a_e] E[a_f] (m_e + m_f + c)    for rows i != j.
 
 The mean of this over all pairs of different rows of a round is a U-statistic. Its expectation is at most zero
-while the rule holds, whatever the frequencies of the events and their rates: nothing has to be estimated, and
-these may drift from round to round. Rounds are short, so that rows are compared with others of their time,
-and so that the most that a round can lose is small.
+while the rule is satisfied, whatever the frequencies of the events and their rates: nothing has to be
+estimated, and these may drift from round to round. Rounds are short, so that rows are compared with others of
+their time, and so that the largest loss in a round is small.
 
-There are three ways to bet on a round. Each returns factors of expectation at most one while the rule holds.
+There are three ways to bet on a round. Each returns factors of expectation at most one while the rule is
+satisfied.
 
 - A rule about one mean bets on each row: 1 + s a (z + c).
-- Where no row is in two events and weights are 0 or 1, the numbers n_e of rows in each event are known before
+- If no row is in two events and weights are 0 or 1, the numbers n_e of rows in each event are known before
   the values. Each row of event e has the factor 1 + s h_e (z_e - t_e), with h_e proportional to 1 / n_e and
   any numbers t_e that were guessed before the round with sum_e t_e = -c. The logarithm of the expected
   product is at most s sum_e n_e h_e (m_e - t_e), which is proportional to sum_e m_e + c.
-- Elsewhere, and for batches, the factor is 1 + s x, with the U-statistic x over the most that it can lose.
+- Otherwise, and for batches, the factor is 1 + s x, where x is the U-statistic divided by its largest
+  possible loss.
 """
 
 from __future__ import annotations
@@ -30,28 +33,28 @@ from bylaw._base import Floats
 from bylaw.testing._hypotheses import Hypothesis
 from bylaw.testing._wealth import N_ALTERNATIVES
 
-_ROWS = 8  # of a round on two events: fewer compare groups badly, more bring an alarm later
-_ROWS_PER_EVENT = 4  # of a round on three events or more
-_LEAST = 1e-6  # of the range of a rate: a bound at its end is broken by no less than this
-_BOLDEST = 0.95  # of the money is staked, at most
+_ROWS = 8  # rows of a round on two events: fewer compare groups badly, more delay alarms
+_ROWS_PER_EVENT = 4  # rows for each event of a round on three events or more
+_LEAST = 1e-6  # smallest violation of a bound at the end of the range, as a share of the range
+_BOLDEST = 0.95  # the largest share of the money that is staked
 _HALVES = np.power(0.5, np.arange(N_ALTERNATIVES))  # stakes, each half of the one before
 _STEEPEST = 6.0  # the boldest stake on a row, per unit of the range of its values
-_RECENT = 16  # rows of an event, of which the mean is the guess for the next ones
+_RECENT = 16  # rows of an event whose mean is the guess for the next rows
 
 
 @dataclass(frozen=True)
 class Events:
-    """The events that a rule compares, and the limits of the values in each."""
+    """The events that a rule compares, the limits of the values in each, and how they form rounds."""
 
-    limits: tuple[tuple[float, float], ...]  # of the values in each event
-    disjoint: bool = True  # no row is in two of them
+    limits: tuple[tuple[float, float], ...]  # least and largest value in each event
+    disjoint: bool = True  # no row is in two events
     binary: bool = True  # a row is in an event or not: weights are 0 or 1
-    cancels: bool = False  # one of two is a part of the other, and its values have the opposite sign there
+    cancels: bool = False  # one of two events contains the other, and values of rows in both add up to 0
     batched: bool = False  # a round is a batch
 
     @classmethod
     def of(cls, hypothesis: Hypothesis, batched: bool) -> Events:
-        """Return the events of a hypothesis."""
+        """Return the events of a hypothesis; rounds are batches if `batched`."""
         limits = tuple((mean.lowest, mean.highest) for mean in hypothesis.means)
         binary = all(mean.size is None for mean in hypothesis.means)
         return cls(limits, hypothesis.disjoint, binary, hypothesis.cancels and not batched, batched)
@@ -62,7 +65,7 @@ class Events:
 
     @property
     def lowest(self) -> float:
-        """The least sum of values, one for each event."""
+        """The least possible sum of values, one for each event."""
         return sum(low for low, _ in self.limits)
 
     @property
@@ -71,7 +74,7 @@ class Events:
 
     @property
     def _least(self) -> float:
-        """The least that a round is taken to be able to lose."""
+        """The smallest number that is used as the largest loss of a round."""
         return _LEAST * max(self.highest - self.lowest, _LEAST)
 
     @property
@@ -83,29 +86,32 @@ class Events:
 
     @property
     def blocks_per_deposit(self) -> int:
-        """The number of blocks of rounds from one deposit of the e-process to the next: some 256 rows."""
+        """The number of blocks of rounds between two deposits of the e-process, about 256 rows."""
         return 1 if self.batched else max(_ROWS // self.rows, 1)
 
     @property
     def fills_tuples(self) -> bool:
-        """Whether the number of tuples of a round is known before the values."""
+        """True if the number of tuples of rows in a round is known before their values."""
         return self.binary and (self.number == 1 or self.disjoint)
 
     @property
     def guesses(self) -> bool:
-        """Whether bets are on single rows, about guessed means."""
+        """True if bets are on single rows, with a guessed mean for each event."""
         return not self.batched and self.number > 1 and self.fills_tuples
 
     def sum_rounds(self, columns: Floats) -> Floats:
-        """Compute the U-statistic of each round, (2, n_rounds), over the largest number of tuples.
+        """Compute the numerator and denominator of the U-statistic of each round, (2, n_rounds).
 
-        The first line is the sum of the products of weights, at most one; the second is the sum of these
-        products times the sum of the rows' values. Columns (2 * number, n_rounds * rows) are weights in each
-        event, then these times the values. All columns are one round if rounds are batches.
+        The first line is the sum of the products of weights, the second is the sum of these products times
+        the sum of
+        the rows' values; both are divided by the largest number of tuples. `columns` (2 * number, n_rounds *
+        rows) are
+        the weights of rows in each event, then the weights times the values. If rounds are batches, all
+        columns are one round.
         """
         rows = columns.shape[1] if self.batched else self.rows
         n = self.number
-        if n > 2 and not self.disjoint:  # each row is for one event, in turn, so that no row is in two
+        if n > 2 and not self.disjoint:  # use each row for one event only, in turn
             columns = columns * np.tile(np.eye(n)[:, np.arange(columns.shape[1]) % rows % n], (2, 1))
         weights, amounts = np.split(self.sum_columns(columns), 2)
         if n == 1:
@@ -121,7 +127,7 @@ class Events:
         return np.divide(sums, most, out=np.zeros_like(sums), where=np.asarray(most) > 0)
 
     def sum_columns(self, columns: Floats) -> Floats:
-        """Return sums over the rows of each round, one after the other, (n_columns, n_rounds)."""
+        """Return the sums of the columns over the rows of each round, (n_columns, n_rounds)."""
         if self.batched:
             return columns.sum(axis=1, keepdims=True)
         total = columns[:, :: self.rows].copy()
@@ -130,7 +136,7 @@ class Events:
         return total
 
     def _count_tuples(self, rows: int) -> float:
-        """Return the most that the products of weights in a round of so many rows can add up to."""
+        """Return the largest possible sum of the products of weights in a round of `rows` rows."""
         if self.number == 1:
             return float(rows)
         if self.number > 2 or self.disjoint:
@@ -138,26 +144,27 @@ class Events:
         return float(rows * (rows - 1))
 
     def find_largest_loss(self, constant: Floats | float, sign: float = 1.0) -> Floats:
-        """Return how far the U-statistic of a round, with this constant in each tuple, can be below zero.
+        """Return how far below zero the U-statistic of a round can be, with this constant per tuple.
 
-        With sign -1, return how far it can be above zero.
+        With sign -1, return how far above zero it can be.
         """
         worst = self.lowest if sign > 0 else self.highest
         apart = np.maximum(-sign * (worst + np.asarray(constant)), self._least)
         if not self.cancels:
             return apart
-        within = -sign * np.asarray(constant)  # if both rows are in the part, values cancel, and this is left
+        within = -sign * np.asarray(constant)  # remains if both rows are in both events
         inside = np.arange(self.rows + 1)
         pairs = np.multiply.outer(apart, inside * (self.rows - inside))
         sums = pairs + np.multiply.outer(np.maximum(within, 0.0), inside * (inside - 1))
         return sums.max(axis=-1) / self._count_tuples(self.rows)
 
     def find_factors(self, columns: Floats, sums: Floats, constant: float, guess: Floats) -> Floats:
-        """Compute by what the money on each alternative is multiplied, (n_alternatives, n_rounds).
+        """Compute the factors that multiply the money on each alternative, (n_alternatives, n_rounds).
 
-        `sums` are the U-statistics of the columns (2 * number, n_rounds * rows), and `constant` is c of the
-        rule. `guess` (number, n_rounds) is a mean for each event, from earlier rounds; it is read only where
-        `guesses` is true.
+        `sums` are the results of `sum_rounds` for the columns (2 * number, n_rounds * rows), and `constant`
+        is c of
+        the rule. `guess` (number, n_rounds) is a mean for each event from earlier rounds, used only if
+        `guesses`.
         """
         if self.batched or not (self.number == 1 or self.guesses):
             payments = (sums[1] + constant * sums[0]) / self.find_largest_loss(constant)
@@ -168,16 +175,16 @@ class Events:
         else:
             weights, amounts = np.split(columns.reshape(2 * self.number, -1, self.rows), 2)
             counts = weights.sum(axis=2)
-            # A row counts the more the fewer rows its event has in the round.
+            # A row has more weight if its event has fewer rows in the round.
             shares = np.divide(1.0, counts, out=np.zeros_like(counts), where=(counts > 0).all(axis=0))
             total = shares.sum(axis=0)
             shares = np.divide(shares, total, out=shares, where=total > 0)
-            # Move the guesses to where the rule just holds.
+            # Move the guesses to where the rule is just satisfied.
             guess = guess - shares * (guess.sum(axis=0) + constant)
             low = np.array([low for low, _ in self.limits])[:, None]
             loss = np.maximum((shares * (guess - low)).max(axis=0), self._least)
             scale = (shares / loss)[:, :, None]
-            # (rows, n_rounds): what each row pays, in units of the most that a row can lose.
+            # (rows, n_rounds): the gain on each row, in units of the largest possible loss on a row.
             payments = np.ascontiguousarray((scale * (amounts - guess[:, :, None] * weights)).sum(axis=0).T)
         steepest = _STEEPEST / max(high - low for low, high in self.limits)
         stakes = np.minimum(np.multiply.outer(steepest * _HALVES, np.atleast_1d(loss)), _BOLDEST)
@@ -188,19 +195,21 @@ class Events:
 
 
 def follow_sums(before: Floats, sums: Floats) -> Floats:
-    """Return sums over all rounds, before these rounds and after each, (5, 1 + n_rounds).
+    """Return sums over all earlier rounds, before these rounds and after each of them, (5, 1 + n_rounds).
 
-    The rate and its confidence sequence follow from them: sums of weights, of amounts, of squared amounts, of
-    products of amounts and weights, and of squared weights. `sums` (2, n_rounds) are those of each round.
+    They are sums of weights, of amounts, of squared amounts, of products of amounts and weights, and of
+    squared
+    weights. The rate and its confidence sequence follow from them. `sums` (2, n_rounds) are those of each
+    round.
     """
     w, u = sums
     return np.add.accumulate(np.column_stack([before, np.stack([w, u, u * u, u * w, w * w])]), axis=1)
 
 
 def follow_means(guess: Floats, marks: Floats, totals: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return guesses of means before each round, (n_events, n_rounds), with the next guess and its marks.
+    """Return the guessed means before each round, (n_events, n_rounds), the next guess and its marks.
 
-    A guess (n_events,) is the mean of the last rows of each event. It is made anew whenever an event has had
+    A guess (n_events,) is the mean of the last rows of each event. It is renewed each time an event has had
     `_RECENT` more rows. Marks (2 * n_events,) are the totals of weights and amounts at that time, and
     `totals` (2 * n_events, 1 + n_rounds) are those before the rounds and after each.
     """

@@ -1,8 +1,8 @@
-"""The state of a monitor as files: JSON, and beside it, where rows have ids, a file of these rows.
+"""Files with the state of a monitor: a JSON file and, if rows have ids, a file of these rows beside it.
 
-The file of rows has a name of its own for each content. It is written first; the JSON that names it takes
-the place of the old one in one step, and only then the old file of rows is removed. After an interruption,
-the files hold the state before the last batch, or after it.
+The name of the file of rows depends on its content. It is written first; the JSON file that refers to it then
+replaces the old one in one step, and only then the old file of rows is removed. After an interruption, the
+files contain the state before the last batch, or after it.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 FORMAT = "bylaw-monitor"
 VERSION = 3
-_PLAIN_ROWS = 8  # of a round about one event in version 2, whose bets were different
+_PLAIN_ROWS = 8  # rows of a round about one event in version 2
 _MONEY = ("ever", "change", "product", "inverses")
-_ROUNDING = 1e-6  # of shares
+_ROUNDING = 1e-6  # tolerance for rounded probabilities
 
 
 def save_state(monitor: Monitor, path: Path) -> None:
-    """Write the state of a monitor; what is there before stays until the new state is complete."""
+    """Write the state of a monitor to a file; an existing file stays until the new one is complete."""
     rows = pack_rows(monitor)
     digest = hashlib.sha256(rows).hexdigest() if rows else ""
     if rows:
@@ -59,7 +59,7 @@ def _name_rows(path: Path, digest: str) -> Path:
 
 
 def state_to_dict(monitor: Monitor) -> dict[str, Any]:
-    """Return all that is kept, except for rows with ids, as plain values."""
+    """Return the state of a monitor, except for rows with ids, as plain values."""
     own, watched = monitor.problem is monitor.policy.problem, []
     for state, rule in zip(monitor.states, monitor.watched, strict=True):
         parts = {"rule": str(rule.hypothesis.rule), **vars(state), **vars(state.wealth)}
@@ -84,7 +84,7 @@ def state_to_dict(monitor: Monitor) -> dict[str, Any]:
 
 
 def load_state(path: Path, policy: Policy) -> Monitor:
-    """Return the monitor of this policy that was saved; any error in a file becomes a `PolicyFileError`."""
+    """Load a monitor that was saved for this policy; any error in a file raises a `PolicyFileError`."""
     return read_json(path, "a monitor", lambda root: _read(root, path, policy))
 
 
@@ -99,8 +99,8 @@ def _read(root: Node, path: Path, policy: Policy) -> Monitor:
     root.check_sizes()
     if root["policy"].text() != policy.digest:
         raise PolicyFileError(
-            f"{path} watches another policy (hash {root['policy'].text()[:12]}, not {policy.digest[:12]}): "
-            "begin a new state for this one"
+            f"{path} watches another policy: its policy must have the hash {policy.digest[:12]}, got "
+            f"{root['policy'].text()[:12]}; start a new monitor for this policy"
         )
     rules = None if root["rules"].value is None else [rule.text() for rule in root["rules"].list()]
     try:
@@ -127,7 +127,7 @@ def _read(root: Node, path: Path, policy: Policy) -> Monitor:
     if [renew_text(node["rule"].text()) for node in saved] != [
         str(rule.hypothesis.rule) for rule in monitor.watched
     ]:
-        raise BadValueError("its rules are not those that it watches")
+        raise BadValueError("its states must be about the rules that it monitors")
     read = _read_earlier_rule if earlier else _read_rule
     pairs = zip(saved, monitor.watched, strict=True)
     monitor.states = [read(node, rule, monitor.rows) for node, rule in pairs]
@@ -138,12 +138,16 @@ def _read(root: Node, path: Path, policy: Policy) -> Monitor:
 
 def _list_values(node: Node, number: int) -> list[Node]:
     parts = node.list()
-    return parts if len(parts) == number else node.fail(f"{number} values")
+    return parts if len(parts) == number else node.fail(f"a list of {number} values")
 
 
 def _read_place(node: Node, rows: int) -> int:
-    """Read a number of rows, of those that the monitor has seen."""
-    return node.count() if node.count() <= rows else node.fail(f"at most {rows}, the rows that were seen")
+    """Read a number of rows that must not exceed the number of rows that the monitor has seen."""
+    return (
+        node.count()
+        if node.count() <= rows
+        else node.fail(f"at most {rows}, the number of rows that the monitor has seen")
+    )
 
 
 def _read_rule(node: Node, rule: WatchedRule, seen: int) -> RuleState:
@@ -151,10 +155,10 @@ def _read_rule(node: Node, rule: WatchedRule, seen: int) -> RuleState:
     rounds, rounds_before = node["rounds"].count(), node["rounds_before"].count()
     arrays = {name: node[name].vector(N_ALTERNATIVES) for name in _MONEY} if rounds else {}
     if any((array < 0).any() for array in arrays.values()) or (rounds and (arrays["product"] == 0).any()):
-        raise BadValueError("its money must not be negative")
+        raise BadValueError("its wealth must not be negative, and its products of factors must be positive")
     rows_of_round = 1 if events.batched else events.rows
     if state.waiting.shape[1] >= events.rows or state.rows < (rounds + rounds_before) * rows_of_round:
-        raise BadValueError("its rounds contradict its rows")
+        raise BadValueError("its numbers of rounds and of rows contradict each other")
     guesses = {}
     if events.guesses:
         guesses["guess"] = node["guess"].vector(events.number)
@@ -170,10 +174,11 @@ def _read_rule(node: Node, rule: WatchedRule, seen: int) -> RuleState:
 
 
 def _read_earlier_rule(node: Node, rule: WatchedRule, seen: int) -> RuleState:
-    """Read a state of an earlier version: alarms, history, and the value of the e-process.
+    """Read the state of a rule in a file of version 2.
 
-    The e-process continues from there. Bets were different, so that the detector starts anew. Of a rule about
-    one mean, rounds had eight rows, where now each row is one: its rate and interval start anew, too.
+    Alarms and the history are kept, and the e-process continues from its value. Bets were different, so that
+    the detector starts anew. For a rule about one mean, rounds had eight rows and now have one: its rate and
+    its interval start anew, too.
     """
     events, state, begun = rule.events, _read_course(node, rule, seen), rule.begin()
     one, waiting, totals = events.number == 1, state.waiting, begun.totals
@@ -182,7 +187,7 @@ def _read_earlier_rule(node: Node, rule: WatchedRule, seen: int) -> RuleState:
         totals = totals - waiting.sum(axis=1) if waiting.size else totals
     size = _PLAIN_ROWS if one else events.rows
     if waiting.shape[1] >= size or state.rows < node["rounds"].count() * size:
-        raise BadValueError("its rounds contradict its rows")
+        raise BadValueError("its numbers of rounds and of rows contradict each other")
     return replace(
         state,
         waiting=waiting[:, :0] if one else waiting,
@@ -197,7 +202,7 @@ def _read_earlier_rule(node: Node, rule: WatchedRule, seen: int) -> RuleState:
 
 
 def _read_course(node: Node, rule: WatchedRule, seen: int) -> RuleState:
-    """Read what all versions have alike: rows, sums over rounds, the times of alarms and the history."""
+    """Read the fields that all versions share: rows, sums over rounds, alarms and the history."""
     points = [_list_values(point, len(Point._fields)) for point in node["history"].list()]
     return RuleState(
         waiting=_read_waiting(node, rule.events),
@@ -215,28 +220,28 @@ def _read_course(node: Node, rule: WatchedRule, seen: int) -> RuleState:
 
 
 def _refuse_negative(array: Floats, places: Any) -> Floats:
-    """Return an array whose entries in these places must not be negative."""
+    """Return an array; raise if its entries at these positions are negative."""
     if (array[places] < 0).any():
-        raise BadValueError("its weights and squares must not be negative")
+        raise BadValueError("the weights and squares of a rule must not be negative")
     return array
 
 
 def _read_waiting(node: Node, events: Events) -> Floats:
-    """Read rows of a round that is not whole, whose amounts are within what rows can be."""
+    """Read the rows of an incomplete round, and check that their weights and amounts are possible."""
     parts, n_events = node["waiting"].list(), events.number
     waiting = node["waiting"].matrix(2 * n_events if parts else 0, len(parts[0].list()) if parts else 0)
     weights, amounts = _refuse_negative(waiting, slice(n_events))[:n_events], waiting[n_events:]
     if (weights > 1).any():
-        raise BadValueError("its weights of single rows must be at most 1")
+        raise BadValueError("the weights of single rows must be at most 1")
     for weight, amount, (low, high) in zip(weights, amounts, events.limits, strict=bool(parts)):
         most = _ROUNDING * (1 + abs(low) + abs(high))
         if (amount < low * weight - most).any() or (amount > high * weight + most).any():
-            raise BadValueError("its rows that wait are beyond what rows can be")
+            raise BadValueError("the values of its incomplete rows must be within the limits of the rule")
     return waiting
 
 
 def pack_rows(monitor: Monitor) -> bytes:
-    """Return the ids of rows and the rows that wait, as a file of arrays; empty if no row has an id."""
+    """Return the ids and the incomplete rows as the bytes of an npz file; empty if no row has an id."""
     if not len(monitor.seen_ids):
         return b""
     waiting, buffer = monitor.waiting_rows, io.BytesIO()
@@ -246,13 +251,13 @@ def pack_rows(monitor: Monitor) -> bytes:
 
 
 def _read_rows(path: Path, digest: str, monitor: Monitor) -> None:
-    """Read ids and the rows that wait, which must be columns that the rules read with possible values."""
+    """Read the ids and the incomplete rows into the monitor, and check their columns and values."""
 
     def fail(problem: str) -> NoReturn:
-        raise PolicyFileError(f"{path} is {problem}. Restore it")
+        raise PolicyFileError(f"{path} is {problem}. Restore this file")
 
     if not path.exists():
-        fail("missing: it has the ids of the rows that were seen")
+        fail("missing: it must contain the ids of the rows that the monitor has seen")
     data = path.read_bytes()
     if hashlib.sha256(data).hexdigest() != digest:
         fail("damaged: its content does not match its checksum")
@@ -260,7 +265,7 @@ def _read_rows(path: Path, digest: str, monitor: Monitor) -> None:
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
             found: dict[str, NDArray[Any]] = {name: np.asarray(arrays[name]) for name in arrays.files}
     except Exception as problem:  # zip files and arrays can be damaged in many ways
-        fail(f"damaged: it holds no arrays ({problem})")
+        fail(f"damaged: its arrays cannot be read ({problem})")
     tables = {
         "groups": monitor.columns.groups,
         "references": monitor.columns.references,
@@ -270,18 +275,18 @@ def _read_rows(path: Path, digest: str, monitor: Monitor) -> None:
     scalar = any(column.ndim == 0 for column in found.values())
     waiting = {name: column for name, column in found.items() if name != "seen"}
     if set(waiting) != {"decisions", "labels", "waiting_ids", *wanted} or "seen" not in found or scalar:
-        fail("damaged: it does not have the columns that these rules read")
+        fail("damaged: it must have the columns that the rules of the monitor need")
     if len(set(map(len, waiting.values()))) > 1:
-        fail("damaged: it does not have the columns that these rules read, one line each")
+        fail("damaged: its columns must have the same number of rows")
     for name, column in found.items():
         if not _is_possible(name, column, monitor):
-            fail(f"damaged: its column {name!r} has values that no row can have")
+            fail(f"damaged: its column {name!r} has impossible values")
     monitor.seen_ids, monitor.waiting_ids = found["seen"], waiting.pop("waiting_ids")
     monitor.waiting_rows = WatchedRows(waiting)
 
 
 def _is_possible(name: str, column: NDArray[Any], monitor: Monitor) -> bool:
-    """Return whether a column has a type, a shape and values that a monitor writes."""
+    """Return whether the type, shape and values of a column are those that a monitor writes."""
     space, (table, _, key) = monitor.policy.action_space, name.partition("/")
     if name in ("seen", "waiting_ids"):
         ordered = name != "seen" or bool((column[1:] > column[:-1]).all())

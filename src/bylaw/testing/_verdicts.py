@@ -1,4 +1,4 @@
-"""Verdicts on rules: tested on held-out rows, or estimated on rows on which the policy was chosen.
+"""Verdicts on rules: tested on held-out rows, or estimated on rows that were used to choose the policy.
 
 Rules such as a >= 0.8 * b are about the ratio a / b. It is below a level r if a - r b is below zero, which is
 a hypothesis like any other. The levels that are not refuted are a confidence interval of the ratio (Fieller,
@@ -36,20 +36,20 @@ from bylaw.testing._hypotheses import (
     describe_vacuous,
 )
 
-# A rule is estimated to hold if its excess is at most the solver's own bound plus this much, in the unit of
-# the rule: one row in a million. `solve` stops at such a gradient mapping by default. It is far below what
-# any report prints, and far above the rounding errors of sums over rows.
+# A rule is estimated to hold if its excess is at most the solver's own bound plus this, in the unit of the
+# rule: one row in a million. `solve` stops at such a gradient mapping by default. It is far below the
+# precision of reports, and far above the rounding errors of sums over rows.
 TOLERANCE = 1e-6
-_FAR = 1000  # times as many rows are not recommended
-_MOST_VALUES = 2**22  # rows times rules that are tested together
-_AT_LIMIT = 1e-9  # an excess this small is a rounding error, and no number of rows decides it
+_FAR = 1000  # more rows than this many times the present ones are not recommended
+_MOST_VALUES = 2**22  # rows times rules that are tested at once, at most
+_AT_LIMIT = 1e-9  # a smaller excess is a rounding error; no number of rows decides such a rule
 
 
 class Verdict(StrEnum):
     """The result of testing a rule on rows.
 
-    Held-out rows give `CERTIFIED`, `VIOLATED` or `UNDECIDED`; rows on which the policy was chosen prove
-    nothing and give the estimates `HOLDS` or `BROKEN`. `UNJUDGED` is a rule that they cannot test.
+    Held-out rows give `CERTIFIED`, `VIOLATED` or `UNDECIDED`. Rows that were used to fit or choose the policy
+    prove nothing and give the estimates `HOLDS` or `BROKEN`. `UNJUDGED` is a rule that the rows cannot test.
 
     Examples
     --------
@@ -69,51 +69,53 @@ class Verdict(StrEnum):
 
     @property
     def severity(self) -> int:
-        """Place among the verdicts, worst first."""
+        """Position among the verdicts, from 0 for the worst."""
         return list(type(self)).index(self)
 
 
 def find_worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """Return the worst of these verdicts; `UNJUDGED` if there is not any."""
+    """Return the worst of these verdicts; `UNJUDGED` if the list is empty."""
     return min(verdicts, key=lambda verdict: verdict.severity, default=Verdict.UNJUDGED)
 
 
 @dataclass(frozen=True)
 class RuleAudit:
-    """The audit of one single rule: all rates are on its left, and the number on its right is the target.
+    """The audit of one single rule: the estimate of its rate, confidence bounds, p-values and a verdict.
 
-    A rule with a share of a rate on its right, such as `error() <= 0.05 * accepted()` or the four-fifths
-    rule, is about the ratio of both: the target is its level, 0.05.
+    All rates are on the left of the rule, and the number on its right is the target. A rule with a multiple
+    of a rate on its right, such as `error() <= 0.05 * accepted()` or the four-fifths rule, is about the ratio
+    of both rates: the target is 0.05.
 
     Parameters
     ----------
     rule : str
-        its text.
+        The text of the rule.
     sense : "<=" or ">="
-        whether the target is an upper or a lower bound of the rate.
+        Whether the target is an upper or a lower bound of the rate.
     target : float
-        the bound.
+        The bound.
     estimate : float
-        the observed rate, with the random decisions averaged out; the predicted one if `is_predicted`.
+        The observed rate, averaged over random decisions; the predicted one if `is_predicted`.
     lower, upper : float
-        one-sided confidence bounds on the rate, each right with the audit's confidence.
+        One-sided confidence bounds on the rate, each with the audit's confidence.
     p_value : float
-        of the hypothesis that the rule does not hold.
+        The p-value of the hypothesis that the rule is violated.
     p_holm : float
-        the same, adjusted for the number of rules (Holm, 1979).
+        `p_value` adjusted for the number of rules (Holm, 1979).
     p_violated : float
-        of the hypothesis that the rule holds.
+        The p-value of the hypothesis that the rule is satisfied.
     rows : float
-        the effective sample size; of two groups, that of the smaller.
+        The effective sample size; if groups are compared, that of the smallest.
     verdict : Verdict
+        The verdict of the test.
     rows_needed : float
-        about how many rows like these would decide an undecided rule.
+        The approximate number of rows that would decide an undecided rule.
     reason : str
-        why the rule could not be judged, or empty.
+        Why the rule could not be judged, or empty.
     remedy : Remedy or None
-        what would let it be judged.
+        What to do so that the rule can be judged.
     judged_rows : int
-        the rows that show all labels and groups that the rule refers to; the others are left out.
+        The number of rows without missing values among the labels, groups and costs in the rule.
 
     Examples
     --------
@@ -143,12 +145,12 @@ class RuleAudit:
 
     @property
     def is_predicted(self) -> bool:
-        """Whether the rule was not judged, since costs in it are predictions."""
+        """True if the rule was not judged because its costs are predicted, not observed."""
         return self.remedy is not None and self.remedy.action == "pass_outcomes"
 
     @property
     def excess(self) -> float:
-        """Distance of the estimate beyond the target; at or below zero, the rule holds."""
+        """How far the estimate is beyond the target; at most zero if the estimate satisfies the rule."""
         return self.estimate - self.target if self.sense == "<=" else self.target - self.estimate
 
 
@@ -157,8 +159,9 @@ def describe_rule(
 ) -> RuleAudit:
     """Return a rule with its target and the estimate of its rate or ratio, without a verdict.
 
-    `excess` and `factor` are estimates of `rule.excess`, the rate that must be at most zero, and of
-    `rule.factor`; nan if there is none. `rows` is the effective sample size.
+    `excess` is an estimate of `rule.excess`, which is at most zero if the rule is satisfied. `factor` is an
+    estimate of `rule.factor`, the denominator of a ratio; nan without one. `rows` is the effective sample
+    size.
     """
     distance = excess if rule.sense == "<=" else -excess
     if rule.factor is None:
@@ -170,12 +173,14 @@ def describe_rule(
 def judge_estimate(
     rule: Rule, excess: float, effective_rows: float, policy: Policy, rows: RowData, probabilities: Floats
 ) -> RuleAudit:
-    """Return a rule with an estimate of its rate, judged without a test: `HOLDS` or `BROKEN`.
+    """Return a rule with an estimate of its rate and the verdict `HOLDS` or `BROKEN`, without a test.
 
-    It holds if its excess is at most the policy's `guarantee.violation` plus `TOLERANCE`, both times the unit
-    of the rule on these rows. A solver holds quotients multiplied out: their excess may be larger by a factor
-    of one over the denominator, for decisions with these `probabilities` (n_rows, n_actions). If that is
-    zero, the quotient is 0/0, and the rule is not judged.
+    The rule counts as satisfied if its excess is at most the policy's `guarantee.violation` plus `TOLERANCE`,
+    both
+    in the unit of the rule on these rows. A solver multiplies ratios out, so that their excess may be larger
+    by a
+    factor of 1 / denominator, for decisions with these `probabilities` (n_rows, n_actions). If the
+    denominator is zero, the ratio is 0/0, and the rule is not judged.
     """
     limit = (policy.guarantee.violation + TOLERANCE) * measure_unit(rule, rows, policy.action_space)
     wholes = {
@@ -203,7 +208,7 @@ def measure_unit(rule: Rule, rows: RowData, space: ActionSpace) -> float:
     if rate.is_probability and max(abs(coefficient) for _, coefficient in rate.terms) == 1:
         return 1.0
     if len(rate.by_event()) > 1 and not rate.is_linear:
-        return 1.0  # a gap between quotients, which no solver holds by itself
+        return 1.0  # a difference of ratios, which no solver bounds directly
     rate = rate.multiply_out()
     alone = Problem(rate, [rule], decisions=space.decisions, reject=space.reject)
     return float(compile_problem(alone, rows).scales[0])
@@ -212,16 +217,16 @@ def measure_unit(rule: Rule, rows: RowData, space: ActionSpace) -> float:
 def list_hidden_rules(
     rules: Iterable[Rule], rows: ObservedRows, min_cell: int, others: Iterable[Conditions] = ()
 ) -> frozenset[str]:
-    """Return the texts of the rules, and of the `others`, that are about cells too small to be shown.
+    """Return the texts of the rules, and of the `others`, whose groups are too small to be shown.
 
-    Cells are the groups that rules refer to, with those of one attribute and true label together.
+    The groups of one attribute are counted separately for each true label that a rule is conditioned on.
     """
     conditions = {rule: {atom.conditions for atom in rule.atoms()} for rule in rules}
     others = list(others)
     named = {cell for cells in (*conditions.values(), others) for cell in cells} if min_cell > 1 else ()
     counts: dict[Conditions, float] = {}
     for cell in named:
-        with suppress(EvidenceError):  # no row has such a value, or no column tells of it
+        with suppress(EvidenceError):  # no row has such a value, or no column has it
             counts[cell] = float(np.minimum(rows.event_weights(cell), 1.0).sum())
     hidden = find_hidden_cells(counts, min_cell)
     texts = [str(rule) for rule, cells in conditions.items() if cells & hidden]
@@ -229,9 +234,10 @@ def list_hidden_rules(
 
 
 def find_hidden_cells(counts: Mapping[Conditions, float], min_cell: int) -> set[Conditions]:
-    """Return the cells that are too small to be shown, or beside one, given how many rows each has.
+    """Return the groups that are too small to be shown, or that would reveal the numbers of such a group.
 
-    Cells of the same attributes and true label are one partition.
+    `counts` is the number of rows of each group. Groups of the same attributes and true label are one
+    partition.
     """
     partitions: dict[Hashable, list[Conditions]] = {}
     for cell in sorted(counts, key=str):
@@ -247,23 +253,25 @@ def find_hidden_cells(counts: Mapping[Conditions, float], min_cell: int) -> set[
 
 
 def hide_numbers(judged: RuleAudit, min_cell: int) -> RuleAudit:
-    """Return a rule about a small cell with its verdict, and without numbers that reveal single rows."""
+    """Return a rule about a small group with its verdict, and without numbers that reveal single rows."""
     unknown = dict.fromkeys(
         ("estimate", "lower", "upper", "p_value", "p_holm", "p_violated", "rows", "rows_needed"), math.nan
     )
-    reason = judged.reason or f"not shown: it is about a group of fewer than {min_cell} rows, or beside one"
+    reason = (
+        judged.reason or f"not shown: it is about a group of fewer than {min_cell} rows, or could reveal it"
+    )
     return replace(judged, **unknown, judged_rows=0, reason=reason)
 
 
 def is_out_of_reach(rows_needed: float, rows: float) -> bool:
-    """Return whether so many rows would be needed that more rows are not recommended."""
+    """Return whether the number of rows needed is so large that more rows are not recommended."""
     return rows_needed > _FAR * rows
 
 
 def judge_rules(rules: Sequence[Rule], rows: DecidedRows, method: str, delta: float) -> list[RuleAudit]:
     """Test each rule, and return verdicts that are adjusted for the number of rules.
 
-    Several rules are tested together, as long as their samples fit in memory.
+    Rules are tested in batches whose samples fit in memory.
     """
 
     def bound_excess(rule: Rule) -> tuple[float, float]:
@@ -288,7 +296,7 @@ def judge_rules(rules: Sequence[Rule], rows: DecidedRows, method: str, delta: fl
             estimate = test.estimate
             width = most - estimate if estimate <= 0 else estimate - least
             times = math.inf if abs(estimate) <= _AT_LIMIT else (width / estimate) ** 2
-            # Bound the rate that is stated, or the ratio, by tests at other levels.
+            # Bound the rate or the ratio on the left of the rule.
             if rule.factor is None or test.hypothesis.of_ratio:
                 least, most = (least, most) if rule.sense == "<=" else (-most, -least)
                 lower, upper = described.target + least, described.target + most
@@ -308,10 +316,10 @@ def judge_rules(rules: Sequence[Rule], rows: DecidedRows, method: str, delta: fl
 
 
 def _add_verdicts(tested: Sequence[tuple[RuleAudit, float, float]], delta: float) -> list[RuleAudit]:
-    """Add verdicts: all certified rules hold, and all violated ones do not, with probability 1 - delta.
+    """Return the rules with verdicts that are all correct together with probability at least 1 - delta.
 
-    With each rule come the p-values that it does not hold, sharpest at the level of one of several tests, and
-    that it holds.
+    `tested` has each rule with the p-values of "it is violated", most powerful at the level of one of several
+    tests, and of "it is satisfied".
     """
     rules, kept, broken = zip(*tested, strict=True) if tested else ((), (), ())
     # Bounds widen with the root of log(1 / delta), and Holm's correction divides delta.
@@ -331,14 +339,17 @@ def _add_verdicts(tested: Sequence[tuple[RuleAudit, float, float]], delta: float
 
 
 def _pose(rule: Rule, rows: DecidedRows, method: str) -> tuple[RuleAudit, HypothesisTest | None, float]:
-    """Return a rule without a verdict, its test if there is one, and the estimate of `rule.factor`."""
+    """Return a rule without a verdict, its test or None, and the estimate of `rule.factor`."""
     shown = rows.restrict(rule.excess)
     try:
         test = rows.test(rule, method)
     except OptionError as problem:
         if rows.randomized or problem.remedy != NOT_BINARY:
             raise
-        remedy, reason = Remedy("choose_method", "betting"), "it has more than two values on a row"
+        remedy, reason = (
+            Remedy("choose_method", "betting"),
+            "clopper_pearson cannot test it, since its rate has more than two values on a row",
+        )
         described = replace(describe_rule(rule), reason=reason, remedy=remedy)
         return replace(described, judged_rows=len(shown.observed)), None, math.nan
     if isinstance(test, Untestable):
@@ -349,12 +360,12 @@ def _pose(rule: Rule, rows: DecidedRows, method: str) -> tuple[RuleAudit, Hypoth
 
 
 def estimate_rule(rule: Rule, rows: DecidedRows, policy: Policy) -> RuleAudit:
-    """Return a rule with its estimate on rows on which the policy was chosen, which cannot test it."""
+    """Return a rule with its estimate and verdict on rows that were used to choose the policy."""
     test = rows.test(rule)
     if isinstance(test, Untestable):
         return _leave_unjudged(rule, rows, test)
     shown, excess = rows.restrict(rule.excess), test.estimate
-    if shown is not rows:  # prediction-powered over all rows, as the policy was chosen
+    if shown is not rows:  # use the prediction-powered estimate over all rows, as the fit did
         excess = policy.expected(rule.excess, rows.observed, probabilities=rows.probabilities)
     judged = judge_estimate(rule, excess, test.rows, policy, rows.observed, rows.probabilities)
     return replace(judged, judged_rows=len(shown.observed))
@@ -377,11 +388,11 @@ def _leave_unjudged(rule: Rule, rows: DecidedRows, why: Untestable) -> RuleAudit
 def bound_ratio(
     rule: Rule, estimate: float, factor: float, bound_excess: Callable[[Rule], tuple[float, float]]
 ) -> tuple[float, float]:
-    """Return a lower and an upper bound of the ratio that a rule bounds; infinite if the rows leave it open.
+    """Return a lower and an upper bound of the ratio in a rule; infinite if the rows do not bound it.
 
-    The rule is a <= level * b or a >= level * b, where b is at least zero, and a / b and b have these
-    estimates. `bound_excess` returns a lower and an upper bound of the excess of the rule at another level,
-    each right with the probability that the bounds of the ratio have.
+    The rule is a <= level * b or a >= level * b, where b is at least zero; `estimate` is that of a / b, and
+    `factor` that of b. `bound_excess` returns a lower and an upper bound of the excess of the rule at another
+    level, each right with the probability that the bounds of the ratio have.
     """
     if not math.isfinite(estimate):
         return -math.inf, math.inf
@@ -398,11 +409,11 @@ def bound_ratio(
 
 
 def _search_level(overshoot: Callable[[float], float], start: float, unit: float) -> float:
-    """Return the first refuted level in the direction of `unit`.
+    """Return the refuted level that is closest to `start` in the direction of `unit`.
 
-    `overshoot` is above zero there, and increases by about one in each unit.
+    `overshoot` is above zero for refuted levels, and increases by about one in each unit.
     """
-    # The bound is here if everything is linear; add a tenth.
+    # If the overshoot is linear, it is zero after this step without the added tenth.
     first = 1.1 * unit * max(-overshoot(start), 0.0)
     if not first:
         return start
@@ -419,7 +430,7 @@ def _search_level(overshoot: Callable[[float], float], start: float, unit: float
 
 
 def to_plain(value: Any) -> Any:
-    """Return dicts, lists and values for JSON; numbers that are not finite become null."""
+    """Convert to dicts, lists and values for JSON; numbers that are not finite become None."""
     if isinstance(value, Mapping):
         return {key: to_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Rows that were decided, what is known of them so far, which were seen, and whether they are sorted."""
+"""Rows of a monitor: their decisions, the values observed so far, and a check whether they are sorted."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ UNKNOWN = -1
 
 @dataclass(frozen=True)
 class WatchedRows:
-    """Columns of one set of rows; what is not known yet is `UNKNOWN`, and nan among costs.
+    """Columns of monitored rows; missing values are `UNKNOWN`, or nan in columns of costs.
 
-    The columns are "decisions" (n_rows, n_actions), which are probabilities or what was decided, "labels"
-    (n_rows,), "groups/name" (n_rows,), "references/name", and "costs/name" (n_rows, n_actions).
+    The columns are "decisions" (n_rows, n_actions), which are probabilities or decisions that were taken,
+    "labels" (n_rows,), "groups/name" (n_rows,), "references/name", and "costs/name" (n_rows, n_actions).
     """
 
     columns: Mapping[str, NDArray[Any]]
@@ -38,16 +38,16 @@ class WatchedRows:
         return len(self.columns["decisions"])
 
     def select(self, table: str) -> dict[str, NDArray[Any]]:
-        """Return the columns of a table, {name: column}."""
+        """Return the columns of a table such as "groups", {name: column}."""
         pairs = ((key.partition("/"), column) for key, column in self.columns.items())
         return {name: column for (first, _, name), column in pairs if first == table and name}
 
     def take(self, part: Part) -> WatchedRows:
-        """Return some of the rows."""
+        """Return the rows of this part, such as an array of positions."""
         return WatchedRows({key: column[part] for key, column in self.columns.items()})
 
     def find_shown(self, names: frozenset[str]) -> Mask:
-        """Return which rows show all of these attributes, (n_rows,)."""
+        """Return a mask of the rows where none of these attributes is missing, (n_rows,)."""
         shown = np.ones(len(self), dtype=bool)
         for key, column in self.columns.items():
             if _name_attribute(key) in names:
@@ -55,7 +55,7 @@ class WatchedRows:
         return shown
 
     def fill(self, later: WatchedRows) -> WatchedRows:
-        """Return the rows with what was observed later; what was known before does not change."""
+        """Return the rows with missing values taken from `later`; raise if it changes other values."""
         filled = dict(self.columns)
         for key, before in self.columns.items():
             if (name := _name_attribute(key)) is None:
@@ -64,21 +64,21 @@ class WatchedRows:
             changed = _find_any(~unknown & ~_find_unknown(after) & (before != after))
             if changed.any():
                 raise EvidenceError(
-                    f"the {name} of {int(changed.sum()):,} rows differs from what was passed before, which "
-                    "has been counted. Correct the later table"
+                    f"the {name} of {int(changed.sum()):,} rows differs from the values passed before, "
+                    "which were already counted: correct the later table"
                 )
             filled[key] = np.where(unknown, after, before)
         return WatchedRows(filled)
 
     def put(self, others: WatchedRows, where: Mask) -> WatchedRows:
-        """Return the rows, with the others in these places, (n_rows,)."""
+        """Return the rows with those at the mask `where`, (n_rows,), replaced by `others`."""
         places = np.arange(len(self))
         places[where] = len(self) + np.arange(len(others))
         return join_rows([self, others]).take(places)
 
 
 def _name_attribute(key: str) -> str | None:
-    """Return the attribute of a column that may be observed later, as rules name it."""
+    """Return the name that rules use for a column that may be observed later; None for other columns."""
     table, _, name = key.partition("/")
     return {"labels": LABEL, "groups": name, "costs": name_cost(name)}.get(table)
 
@@ -88,12 +88,12 @@ def _find_unknown(column: NDArray[Any]) -> Mask:
 
 
 def _find_any(entries: Mask) -> Mask:
-    """Return which rows have any of the entries, (n_rows,)."""
+    """Return a mask of the rows with at least one true entry, (n_rows,)."""
     return entries if entries.ndim == 1 else np.logical_or.reduce(entries, axis=1)
 
 
 def join_rows(parts: Sequence[WatchedRows]) -> WatchedRows:
-    """Return the rows of all parts, which have the same columns."""
+    """Return the rows of all parts, which have the same columns, in one object."""
     return WatchedRows(
         {key: np.concatenate([part.columns[key] for part in parts]) for key in parts[0].columns}
     )
@@ -101,12 +101,12 @@ def join_rows(parts: Sequence[WatchedRows]) -> WatchedRows:
 
 @dataclass(frozen=True)
 class WatchedColumns:
-    """The columns that the monitored rules read."""
+    """The columns that the monitored rules need, and how to read them."""
 
     policy: Policy
-    groups: Mapping[str, tuple[Value, ...]]  # with their values
-    references: tuple[str, ...]
-    costs: Mapping[str, Any]  # {name: its function, or None}
+    groups: Mapping[str, tuple[Value, ...]]  # {name: its values}
+    references: tuple[str, ...]  # names of earlier models
+    costs: Mapping[str, Any]  # {name of a cost: its function, or None}
 
     @property
     def space(self) -> ActionSpace:
@@ -114,24 +114,27 @@ class WatchedColumns:
 
     @property
     def blank(self) -> Evidence:
-        """Evidence of no rows."""
+        """Evidence without rows."""
         return Evidence.without_rows(self.space.classes, {}, options=self.space.named_options)
 
     def read(self, evidence: Any, observed: Mapping[str, Any], decisions: Any) -> WatchedRows:
-        """Return new rows, checked, with what was observed of them."""
+        """Validate new rows and their observed values, and return their columns."""
         rows = as_evidence(evidence)
         if rows.weights is not None:
             raise EvidenceError("Monitor does not support sample weights: pass evidence without weights")
         rows = self.policy.feature_map.admit(self.policy.calibrate(rows.with_observed(**observed)))
         taken = None if decisions is None else encode_decisions(decisions, self.space, rows)
         if missing := [name for name in self.references if name not in rows.references]:
-            raise EvidenceError(f"a rule refers to the earlier model {missing[0]!r}: pass references=")
+            raise EvidenceError(
+                f"evidence must have the labels of the earlier model {missing[0]!r}, to which a rule refers: "
+                "pass references="
+            )
         decided = self.policy.probabilities(rows) if taken is None else taken
         references = {f"references/{name}": rows.references[name] for name in self.references}
         return WatchedRows({"decisions": decided, **references, **self._read_observed(rows, taken)})
 
     def read_late(self, n_rows: int, observed: Mapping[str, Any]) -> WatchedRows:
-        """Return what was observed later of rows that were counted before."""
+        """Return the columns of values that were observed later for rows that were counted before."""
         rows = self.blank.with_columns(probabilities=np.zeros((n_rows, len(self.space.classes))))
         decided = np.zeros((n_rows, len(self.space.actions)))
         return WatchedRows(
@@ -164,14 +167,14 @@ class WatchedColumns:
             return evaluate_cost(name, self.costs[name], rows, self.space)
         if cost.shape != shape:
             raise EvidenceError(
-                f"outcomes[{name!r}] has {cost.shape[1]} columns; it needs one per action, "
+                f"outcomes[{name!r}] must have one column for each action, got {cost.shape[1]} for "
                 f"{list(self.space.actions)}"
             )
         observed = rows.find_observed(taken).get(name_cost(name), np.ones(len(rows), dtype=bool))
         return np.where(observed[:, None], cost, np.nan)
 
     def observe(self, rows: WatchedRows) -> ObservedRows:
-        """Return rows that show everything that a rule needs, as they were observed."""
+        """Convert rows on which nothing that a rule needs is missing to observed rows."""
         labels, costs = rows.columns["labels"], rows.select("costs")
         groups = {
             name: KnownGroup(self.groups[name], np.maximum(codes, 0))
@@ -189,17 +192,17 @@ class WatchedColumns:
 
 
 def warn_of_sorted_rows(rows: WatchedRows) -> None:
-    """Warn if adjacent rows are far more alike than rows in random order."""
+    """Warn if adjacent rows are far more similar than rows in random order."""
     likeliest, labels = rows.columns["decisions"].argmax(axis=1), rows.columns["labels"]
     for name, codes in {**rows.select("groups"), "the label": labels, "the decision": likeliest}.items():
         known = codes[codes != UNKNOWN]
         changes, expected, distance = count_changes(known)
-        if len(known) >= 200 and distance < -8:  # more than a busy hour brings
+        if len(known) >= 200 and distance < -8:  # more than by a busy hour
             warnings.warn(
                 f"rows are sorted by {name}: it changes {changes:,} times from row to row, where "
-                f"{expected:,.0f} are expected. A monitor compares rows with their neighbors, and is blind "
-                "or wrong where these are alike: pass rows in the order in which they were decided, or "
-                "shuffle them by something that has nothing to do with them, such as a hash of their ids",
+                f"{expected:,.0f} are expected. A monitor compares rows with their neighbors, and misses "
+                "violations if these are alike: pass rows in the order in which they were decided, or "
+                "shuffle them by a column that is independent of them, such as a hash of their ids",
                 GuaranteeWarning,
                 stacklevel=find_stack_level(),
             )
@@ -207,7 +210,7 @@ def warn_of_sorted_rows(rows: WatchedRows) -> None:
 
 
 def count_changes(codes: NDArray[np.int64]) -> tuple[int, float, float]:
-    """Return how often adjacent rows differ, how often they would at random, and the distance of both.
+    """Return how often adjacent rows differ, its expectation in random order, and the distance of both.
 
     The distance is in standard deviations (Wald and Wolfowitz, 1940).
     """

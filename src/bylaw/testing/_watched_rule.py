@@ -1,11 +1,10 @@
-"""A rule that is monitored: its hypothesis, its state after the rows so far, and a confidence sequence.
+"""Monitored rules: a hypothesis, its state after the rows so far, and a confidence sequence.
 
 With the true rate m, the sums of a round about it, X = U - m W, have mean zero and are never below -b. With
 their total S and the total V of their squares, exp(s S / b + (log(1 - s) + s) V / b^2) is a supermartingale
 for each stake s between 0 and 1 (Fan, Grama and Liu, 2015), and so is the mean of many. By Ville's inequality
-it ever reaches 1 / level with probability `level` at most. All m for which it has not are the confidence
-sequence. It is exact for a rate that is constant; where the rate drifts, read it as one about the average so
-far.
+it ever reaches 1 / level with probability at most `level`. All m for which it has not are the confidence
+sequence. It is exact for a rate that is constant; if the rate drifts, it is about the average so far.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ from bylaw.testing._hypotheses import DecidedRows, Hypothesis
 from bylaw.testing._rounds import Events, follow_means, follow_sums
 from bylaw.testing._wealth import Wealth
 
-_MOST_POINTS = 28  # of a rule's history; then every second one is dropped
+_MOST_POINTS = 28  # the most points of a rule's history; then every second one is dropped
 
 # The stakes of a confidence sequence, as shares of the wealth. The smallest are for some ten million rows.
 _STAKES = np.geomspace(3e-4, 0.98, 36)
 
 
 class Point(NamedTuple):
-    """A rule at one time of its history."""
+    """The estimate, interval and evidence of a rule at one time of its history."""
 
-    row: int  # how many rows the monitor had seen
-    estimate: float  # of the excess, or, of a `RuleWatch`, of the rate; nan before there is any
-    lower: float
+    row: int  # number of rows that the monitor had seen
+    estimate: float  # of the excess (in a `RuleWatch`, of the rate); nan without rows
+    lower: float  # confidence bounds of the same
     upper: float
     ever: float  # log10 of the e-process
     change: float  # log10 of the e-detector
@@ -44,21 +43,24 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class WatchedRule:
-    """A rule and its copies: of two labels, a rule about one is a rule about the other."""
+    """A monitored rule and its copies, which are rules with the same meaning.
+
+    For example, with two labels, a rule about one label may be the same as a rule about the other.
+    """
 
     hypothesis: Hypothesis
-    copies: tuple[str, ...]  # the texts of the rules; that of the hypothesis is the first
+    copies: tuple[str, ...]  # the texts of all rules with this meaning, first that of the hypothesis
     events: Events
 
     def read(self, rows: DecidedRows) -> tuple[Floats, NDArray[np.intp]]:
-        """Return weights and amounts (2 * n_events, n_rows) of rows in an event, and their places."""
+        """Return weights and amounts of the rows in any event, (2 * n_events, n_rows), and positions."""
         samples = rows.sample(self.hypothesis)
         columns = np.stack([*(s.sizes for s in samples), *(s.amounts for s in samples)])
         places = np.flatnonzero(columns[: len(samples)].any(axis=0))
         return (columns if len(places) == columns.shape[1] else columns[:, places]), places
 
     def begin(self) -> RuleState:
-        """Return the state before there are rows; the first guess is the middle of each range."""
+        """Return the state before any rows; the first guess of each mean is the middle of its range."""
         totals, limits = np.zeros(2 * self.events.number), np.array(self.events.limits)
         if not self.events.guesses:
             return RuleState(totals=totals)
@@ -67,9 +69,9 @@ class WatchedRule:
     def advance(
         self, state: RuleState, columns: Floats, rows: NDArray[np.int64], limits: AlarmLimits
     ) -> RuleState:
-        """Return the state after more rows of its events, (2 * n_events, n_rows).
+        """Return the state after further rows of the rule's events, given as columns (2 * n_events, n_rows).
 
-        `rows` (n_rows,) is how many the monitor had seen with each.
+        `rows` (n_rows,) is the number of rows that the monitor had seen when it counted each of them.
         """
         events, constant, n_columns = self.events, self.hypothesis.constant, len(columns)
         waited = state.waiting.size // n_columns
@@ -125,9 +127,9 @@ class WatchedRule:
         )
 
     def measure(self, sums: Floats, level: float) -> tuple[Floats, Floats, Floats]:
-        """Return the estimate of the excess and bounds around it, from sums over rounds (5, n_times).
+        """Return the estimate of the rule's excess and confidence bounds, from sums over rounds (5, n_times).
 
-        The excess is at most zero if the rule holds.
+        The excess is at most zero if the rule is satisfied.
         """
         constant = self.hypothesis.constant
         least, most = find_interval(sums, self.events, level)
@@ -136,18 +138,18 @@ class WatchedRule:
 
 
 class AlarmLimits(NamedTuple):
-    """The evidence from which on a rule is called broken or changed."""
+    """The log evidence at which a rule is called broken or changed."""
 
-    log_ever: float
-    log_change: float
-    level: float  # of each end of a confidence sequence
+    log_ever: float  # of the e-process, for "broken"
+    log_change: float  # of the e-detector, for "changed"
+    level: float  # error probability of each end of a confidence sequence
 
     @classmethod
     def of(cls, ever: float, run_length: float, events: Sequence[Events]) -> AlarmLimits:
         """Return the limits for several rules together.
 
-        The probability of ever a false alarm is at most `ever`, and the average run length of the detector,
-        which gets a deposit each round, is at least `run_length` rows, or batches.
+        The probability that there is ever a false alarm is at most `ever`. The average run length of the
+        detector, which gets a deposit in each round, is at least `run_length` rows, or batches.
         """
         n_rules = len(events)
         deposits = sum(run_length / (1 if one.batched else one.rows) + 1 for one in events)
@@ -156,20 +158,20 @@ class AlarmLimits(NamedTuple):
 
 @dataclass(frozen=True)
 class RuleState:
-    """Everything that is kept of the rows of one rule."""
+    """The state of one monitored rule after the rows so far."""
 
-    waiting: Floats = field(default_factory=lambda: np.empty((0, 0)))  # rows of a round that is not whole
-    rows: int = 0
+    waiting: Floats = field(default_factory=lambda: np.empty((0, 0)))  # rows of an incomplete round
+    rows: int = 0  # number of rows in an event
     wealth: Wealth = field(default_factory=Wealth)
-    sums: Floats = field(default_factory=lambda: np.zeros(5))  # as `follow_sums` adds them up
-    totals: Floats = field(default_factory=lambda: np.empty(0))  # (2 * n_events,): of whole rounds
-    guess: Floats = field(default_factory=lambda: np.empty(0))  # (n_events,) where bets are about guesses
-    marks: Floats = field(default_factory=lambda: np.empty(0))  # (2 * n_events,), likewise
-    rounds_before: int = 0  # of which the evidence was forgotten
-    log_ever: float = 0.0
-    log_change: float = -math.inf
-    broken_at: int | None = None  # the number of rows that the monitor had seen
-    changed_at: int | None = None
+    sums: Floats = field(default_factory=lambda: np.zeros(5))  # from `follow_sums`
+    totals: Floats = field(default_factory=lambda: np.empty(0))  # (2 * n_events,): over complete rounds
+    guess: Floats = field(default_factory=lambda: np.empty(0))  # (n_events,): guessed means
+    marks: Floats = field(default_factory=lambda: np.empty(0))  # (2 * n_events,): totals at the last guess
+    rounds_before: int = 0  # number of rounds before the last restart
+    log_ever: float = 0.0  # log of the e-process
+    log_change: float = -math.inf  # log of the e-detector
+    broken_at: int | None = None  # number of rows that the monitor had seen at the alarm
+    changed_at: int | None = None  # the same
     every: int = 8  # rounds from one point of the history to the next
     history: tuple[Point, ...] = ()
 
@@ -187,7 +189,7 @@ class RuleState:
 
 
 class Watch(StrEnum):
-    """The state of a rule under a monitor.
+    """The status of a rule under a monitor.
 
     Examples
     --------
@@ -208,39 +210,40 @@ class RuleWatch:
     Parameters
     ----------
     rule : str
-        its text.
+        The text of the rule.
     statement : str
-        the rule or family that it is part of, as it was stated.
+        The text of the rule or family of the problem that it is part of.
     sense : "<=" or ">="
+        Whether the target is an upper or a lower bound of the rate.
     target : float
-        the bound.
+        The bound.
     estimate : float
-        the rate so far, with random decisions averaged out; nan before there are rows. A rule on groups
-        compares them within rounds, or within batches, as the evidence does; it is their weighted average.
+        The rate so far, averaged over random decisions; nan without rows. A rule on groups compares them
+        within rounds, or within batches; the estimate is the weighted average over these.
     lower, upper : float
-        a confidence sequence of the same rate: right at all times and for all rules together, with
-        probability `confidence`.
+        A confidence sequence of the rate: valid at all times and for all rules together, with probability
+        `confidence`.
     rows : int
-        rows that the rule is about and that show all it refers to.
+        The number of rows that the rule is about, without missing labels, groups or outcomes.
     e_value : float
-        evidence that the rule was broken at some time: the e-process.
+        The e-process: evidence that the rule was violated at some time.
     detector : float
-        evidence that it was broken lately: the e-detector.
+        The e-detector: evidence that the rule was violated lately.
     evidence : float
-        how far the larger of both is on the way to an alarm, on the scale of logarithms; one is an alarm.
+        The larger of both as a share of its alarm limit, on the scale of logarithms; 1 is an alarm.
     status : Watch
-        "broken" where the e-process has reached its limit, "changed" where only the detector has.
+        "broken" if the e-process has reached its limit, "changed" if only the e-detector has.
     since : int or None
-        how many rows the monitor had seen at the first alarm.
+        The number of rows that the monitor had seen at the first alarm.
     reason : str
-        why no row has told anything yet, or empty.
+        Why the rule has no rows yet, or empty.
     history : tuple of Point
-        at some times, evenly spaced in rows: row, estimate, lower, upper, and the decimal logarithms of both
-        kinds of evidence, ever and change.
+        At some times, evenly spaced in rows: row, estimate, lower, upper, and the decimal logarithms of the
+        e-process (ever) and the e-detector (change).
     confidence : float
-        the probability of all intervals together, 1 - `ever`.
+        The probability that all intervals are correct together, 1 - `ever`.
     hidden : bool
-        whether numbers were left out, since they are about a group of few rows.
+        Whether numbers were left out because they are about a group of few rows.
     """
 
     rule: str
@@ -264,21 +267,21 @@ class RuleWatch:
     def hide(self, min_cell: int) -> RuleWatch:
         """Return the rule with its status, and without numbers that reveal single rows."""
         unknown = dict.fromkeys(("estimate", "lower", "upper", "e_value", "detector"), math.nan)
-        reason = f"not shown: it is about a group of fewer than {min_cell} rows so far, or beside one"
+        reason = f"not shown: it is about a group of fewer than {min_cell} rows so far, or could reveal it"
         return replace(
             self, **unknown, rows=0, evidence=0.0, reason=self.reason or reason, history=(), hidden=True
         )
 
     @property
     def is_beyond(self) -> bool:
-        """Whether the rate so far is beyond the bound, which may be chance."""
+        """True if the rate so far is beyond the bound, even if this may be a random error."""
         return self.estimate > self.target if self.sense == "<=" else self.estimate < self.target
 
 
 def merge_copies(rules: Sequence[Rule], rows: DecidedRows, batched: bool = False) -> list[WatchedRule]:
-    """Return each hypothesis once, with its copies: rules that agree on all rows, which are random here.
+    """Return one monitored rule for all rules with the same values on these random rows.
 
-    Of two labels, a rule about one is a rule about the other.
+    For example, with two labels, a rule about one label may be the same as a rule about the other.
     """
     merged: dict[Any, WatchedRule] = {}
     for rule in rules:
@@ -301,7 +304,7 @@ def merge_copies(rules: Sequence[Rule], rows: DecidedRows, batched: bool = False
 def find_interval(sums: Floats, events: Events, level: float) -> tuple[Floats, Floats]:
     """Compute lower and upper bounds on the sum of conditional means, from sums (5, n_times) over rounds.
 
-    Each is ever wrong with probability `level`.
+    The probability that a bound is ever wrong is at most `level`.
     """
     estimate, ends = estimate_rates(sums), list[Floats]()
     inside = np.clip(np.nan_to_num(estimate, nan=events.lowest), events.lowest, events.highest)
@@ -318,13 +321,13 @@ def find_interval(sums: Floats, events: Events, level: float) -> tuple[Floats, F
 
 
 def estimate_rates(sums: Floats) -> Floats:
-    """Return the sum of conditional means, (n_times,); nan before there are rows of every event."""
+    """Return the sum of conditional means, (n_times,); nan until there are rows of every event."""
     weights, amounts = sums[:2]
     return np.divide(amounts, weights, out=np.full(len(weights), np.nan), where=weights > 0)
 
 
 def _is_refuted(rate: Floats, sums: Floats, events: Events, level: float, sign: float) -> Mask:
-    """Check where the rate is too small (sign 1) or too large (-1) for the rounds so far."""
+    """Return a mask of the times at which the rate is refuted as too small (sign 1) or too large (-1)."""
     weights, amounts, squares, products, squared_weights = sums
     total = sign * (amounts - rate * weights)
     variance = np.maximum(squares - 2 * rate * products + rate**2 * squared_weights, 0.0)
@@ -336,7 +339,7 @@ def _is_refuted(rate: Floats, sums: Floats, events: Events, level: float, sign: 
 
 
 def find_log_wealth(total: Floats, variance: Floats, scale: Floats) -> Floats:
-    """Compute the logarithm of the mean supermartingale over all stakes, (n_times,)."""
+    """Compute the logarithm of the supermartingale averaged over all stakes, (n_times,)."""
     logs = np.multiply.outer(_STAKES, total / scale) + np.multiply.outer(
         np.log1p(-_STAKES) + _STAKES, variance / scale**2
     )

@@ -1,13 +1,13 @@
-"""Wealth: the money of a player who bets, round by round, that a rule is broken.
+"""Wealth: the money of a player who bets, round by round, that a rule is violated.
 
-Each round multiplies the money on an alternative by a factor of mean at most one while the rule holds. Money
-is deposited again and again, in equal parts on all alternatives, so that a player who comes after the rule
-was broken has not lost it before.
+Each round multiplies the money on an alternative by a factor whose mean is at most one while the rule is
+satisfied. Money is deposited again and again, in equal parts on all alternatives, so that a late violation is
+still detected: late deposits have not lost money before it.
 
-- Of deposits w_1, w_2, ... that add up to one, all that was made of them and what is left to deposit is an
-  e-process: while the rule holds, it ever reaches 1/a with probability a at most (Ville, 1939).
-- Of deposits of one each, before every round, it is an e-detector of Shiryaev-Roberts type (Shin, Ramdas and
-  Rinaldo, 2024): while the rule holds, the mean number of rounds until it reaches A is A at least.
+- For deposits w_1, w_2, ... with a sum of one, the money made of them plus the deposits to come is an
+  e-process: while the rule is satisfied, it ever reaches 1/a with probability at most a (Ville, 1939).
+- For deposits of one before every round, the money is an e-detector of Shiryaev-Roberts type (Shin, Ramdas
+  and Rinaldo, 2024): while the rule is satisfied, the mean number of rounds until it reaches A is at least A.
 
 With R the product of factors since the start of a block of rounds, the money of a deposit before round j is
 R_t / R_{j-1} after round t. Sums of these are kept in blocks, so that no product overflows.
@@ -22,27 +22,30 @@ import numpy as np
 
 from bylaw._base import Floats
 
-N_ALTERNATIVES = 7  # to the rule, on which the money is bet
-BLOCK = 32  # rounds
-_MOST = 1e100  # money that is noted
+N_ALTERNATIVES = 7  # alternatives to the rule, on which the money is bet
+BLOCK = 32  # rounds in a block
+_MOST = 1e100  # the largest amount of money that is recorded
 
 
 @dataclass(frozen=True)
 class Wealth:
-    """The wealth after some rounds; arrays have an entry for each alternative."""
+    """The wealth after some rounds of bets against one rule; arrays have an entry for each alternative."""
 
-    rounds: int = 0
-    ever: Floats = field(default_factory=lambda: np.zeros(N_ALTERNATIVES))  # at the start of the block
-    change: Floats = field(default_factory=lambda: np.zeros(N_ALTERNATIVES))  # likewise
+    rounds: int = 0  # number of rounds
+    ever: Floats = field(default_factory=lambda: np.zeros(N_ALTERNATIVES))  # e-process at the block's start
+    change: Floats = field(
+        default_factory=lambda: np.zeros(N_ALTERNATIVES)
+    )  # e-detector at the block's start
     product: Floats = field(default_factory=lambda: np.ones(N_ALTERNATIVES))  # of factors in the block
     inverses: Floats = field(default_factory=lambda: np.zeros(N_ALTERNATIVES))  # the sum of 1 / R_{j-1}
     log_start: float = 0.0  # log of the e-process before the first round
 
     def bet(self, factors: Floats, every: int = 1) -> tuple[Wealth, Floats]:
-        """Return the wealth after rounds with these factors (n_alternatives, n_rounds), and its course.
+        """Return the wealth after further rounds, and its course.
 
-        The course (2, n_rounds) has the logarithms of the e-process and of the e-detector after each round.
-        The e-process gets deposits at the start of `every` so many blocks.
+        `factors` are (n_alternatives, n_rounds). The course (2, n_rounds) has the logarithms of the e-process
+        and of the e-detector after each round. The e-process gets a deposit at the start of every `every`-th
+        block.
         """
         n_rounds, offset, first = factors.shape[1], self.rounds % BLOCK, self.rounds // BLOCK
         n_blocks = -(-(offset + n_rounds) // BLOCK)
@@ -88,8 +91,9 @@ class Wealth:
 
 
 def weigh_rest(number: Floats) -> Floats:
-    """Return what is left after so many deposits: one before the first.
+    """Return the share of the e-process's money that is still to be deposited after `number` deposits.
 
-    The k-th deposit is the difference of two, about 1 / (k log(k)^2), so that late ones count.
+    It is one before the first. The k-th deposit is the difference of two such shares, about 1 / (k log(k)^2),
+    so that late deposits are not too small.
     """
     return math.log(2) / np.log(number + 2)
