@@ -157,7 +157,8 @@ class Audit:
         """The verdict on all rules together.
 
         `CERTIFIED` needs no correction for the number of rules: it is wrong only if a rule that is violated
-        passes its own test."""
+        passes its own test.
+        """
         worst = find_worst(rule.verdict for rule in self.rules)
         if not (self.rules and self.certificate) or worst is Verdict.VIOLATED:
             return worst
@@ -480,7 +481,8 @@ def record_look(
 
     The same rows with the same question (rules and options) and verdict count as the same look; a further
     look warns. The error probability of an audit is that of one look: auditing again as rows arrive, or until
-    the verdict is the desired one, makes false certificates more likely."""
+    the verdict is the desired one, makes false certificates more likely.
+    """
     asked = hashlib.sha256(json.dumps(question, sort_keys=True, default=str).encode()).hexdigest()[:16]
     looks, new = policy.card.looks, Look.now(str(verdict), asked, rows)
     for look in looks:

@@ -12,7 +12,6 @@ import numpy as np
 from bylaw._base import MIN_CELL, check_min_cell
 from bylaw.errors import OptionError, install_extra, join_remedy
 from bylaw.language import LABEL, Conditions
-from bylaw.testing._reliability import CLOSE, Reliability
 from bylaw.testing._verdicts import RuleAudit, Verdict, find_hidden_cells, is_out_of_reach
 from bylaw.testing._watched_rule import RuleWatch, Watch
 from bylaw.view import (
@@ -33,6 +32,9 @@ from bylaw.view import (
 if TYPE_CHECKING:
     from bylaw.testing._audit import Audit
     from bylaw.testing._monitor import Monitor
+    from bylaw.testing._reliability import Reliability
+
+CLOSE = 0.05  # mean distance over bins up to which probabilities agree with observed shares
 
 _MOST_JUDGED, _MOST_WATCHED, _MOST_PLOTTED = 40, 20, 4  # the most rules in a card or plot
 _ASSUMPTIONS = {
@@ -211,7 +213,8 @@ def list_shown(monitor: Monitor, min_cell: int = MIN_CELL) -> list[RuleWatch]:
     """Return the state of all single rules in the order of the problem, without numbers about small groups.
 
     A rule about a group with fewer than `min_cell` rows so far has a status only. So has the next smallest
-    group, if the hidden numbers could otherwise be computed from it."""
+    group, if the hidden numbers could otherwise be computed from it.
+    """
     # Count the rows of each group so far, at least once: those of whole rounds, and those that wait for one.
     counts: dict[Conditions, float] = {}
     for watched, state in zip(monitor.watched, monitor.states, strict=True):

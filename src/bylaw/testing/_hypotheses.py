@@ -74,7 +74,8 @@ class Hypothesis:
         For a rule a <= level * b, the mean is over the rows that count in b. No row may contribute more to a
         than to
         b, so that the other rows can be left out. If each of the rows contributes to a fully or not at all,
-        counts are sufficient statistics, and the test is exact."""
+        counts are sufficient statistics, and the test is exact.
+        """
         excess = rule.excess.resolve(space.classes)
         event, *others = excess.by_event() or [None]
         if rule.factor is None or rule.sense != "<=" or excess.constant or event is None:
@@ -195,7 +196,8 @@ class DecidedRows:
     A rule is tested on the rows that have all labels, groups and costs that it refers to. Rows without labels
     make
     rates that refer to labels or unobserved groups more precise (prediction-powered inference): each labeled
-    row gets an equal number of them, its companions."""
+    row gets an equal number of them, its companions.
+    """
 
     observed: RowData
     probabilities: Floats  # (n_rows, n_actions)
@@ -246,7 +248,8 @@ class DecidedRows:
         samples of one size would be sorted by label and then shuffled alike. It uses the relative positions
         of values
         within their range, from both ends, so that a rule has the same order at all its levels, and so has
-        the opposite rule."""
+        the opposite rule.
+        """
         samples = [sample.take(self._places) for sample in samples]
         sizes = [sample.sizes for sample in samples]
         places = [(one.amounts - one.lowest * one.sizes) / (one.range or 1.0) for one in samples]

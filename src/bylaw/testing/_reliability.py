@@ -17,7 +17,6 @@ from bylaw.testing._verdicts import find_hidden_cells
 
 _BINS = 10
 NOTABLE = 3.0  # a difference of more standard errors is significant
-CLOSE = 0.05  # probabilities agree with observations up to this mean distance over bins
 _MEAN_DISTANCE = math.sqrt(2 / math.pi)  # mean absolute value of a standard normal number
 
 
@@ -94,7 +93,8 @@ def compute_reliability(evidence: Evidence, seen: ObservedRows, labelled: bool) 
     Each is compared on the rows where it is observed. If the probabilities of the evidence are calibrated,
     those
     before calibration are compared, too. `seen` are the same rows with observed values, and `labelled` is
-    true if these include labels."""
+    true if these include labels.
+    """
     lines = _list_lines(evidence, seen, labelled)
     if not isinstance(evidence, CalibratedEvidence):
         return tuple(lines)
