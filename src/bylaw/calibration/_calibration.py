@@ -4,7 +4,8 @@ Candidate methods are cross-fitted and compared by held-out log loss. A temperat
 than no calibration by one standard error of the paired difference. Another method is used if it is
 significantly better than that: the simplest within one standard error of the best. One map for each value of
 a known attribute replaces the map of all rows if its gain is significant. Nothing is random: folds follow
-from the order of the rows."""
+from the order of the rows.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +63,8 @@ def select_maps(
     `codes` (n_rows,) are the observed cells (labels or group values), -1 if missing, and `known` has the
     codes of
     the attributes whose values may have maps of their own. The method is "auto" or one of `METHODS`. With
-    "auto", the result has no map if none improves the probabilities."""
+    "auto", the result has no map if none improves the probabilities.
+    """
     seen = np.flatnonzero((codes >= 0) & (weights > 0))
     if len(seen) < (FEWEST_ROWS if method == "auto" else 2) or len(np.unique(codes[seen])) < 2:
         return Selected(None)
@@ -176,7 +178,8 @@ class Comparison:
         standard error. A method that can change such decisions must be significantly better than that,
         because a map
         that fits noise makes decisions worse. If several methods are, the simplest within one standard error
-        of the best is chosen."""
+        of the best is chosen.
+        """
         mean, error = self.gain(self.losses(None), self.losses("temperature"))
         chosen: Method | None = "temperature" if mean > error else None
         moving: list[Method] = [method for method in methods if method != "temperature"]
