@@ -157,7 +157,8 @@ class Audit:
         """The verdict on all rules together.
 
         `CERTIFIED` needs no correction for the number of rules: it is wrong only if a rule that is violated
-        passes its own test."""
+        passes its own test.
+        """
         worst = find_worst(rule.verdict for rule in self.rules)
         if not (self.rules and self.certificate) or worst is Verdict.VIOLATED:
             return worst
@@ -384,7 +385,7 @@ def audit(
 def _decide_rows(
     policy: Policy, evidence: Evidence, unlabelled: Evidence | None, decisions: Any, fitted_rows: str
 ) -> tuple[Evidence, ObservedRows, DecidedRows, Fingerprint]:
-    """Return the calibrated rows, with observed values and with decisions, and their fingerprint.
+    """Return the calibrated rows, the observed rows, the rows with decisions, and a fingerprint.
 
     The rows with decisions are marked as `estimated` if some of them were used to fit or choose the policy.
     """
@@ -480,7 +481,8 @@ def record_look(
 
     The same rows with the same question (rules and options) and verdict count as the same look; a further
     look warns. The error probability of an audit is that of one look: auditing again as rows arrive, or until
-    the verdict is the desired one, makes false certificates more likely."""
+    the verdict is the desired one, makes false certificates more likely.
+    """
     asked = hashlib.sha256(json.dumps(question, sort_keys=True, default=str).encode()).hexdigest()[:16]
     looks, new = policy.card.looks, Look.now(str(verdict), asked, rows)
     for look in looks:
@@ -505,7 +507,7 @@ def record_look(
 
 
 def warn_of_copies(rows: Fingerprint) -> None:
-    """Warn if the rows contain more copies of each other than independent rows would."""
+    """Warn if the held-out rows contain more copies than independent rows would."""
     if rows.copied:
         warnings.warn(
             GuaranteeWarning(

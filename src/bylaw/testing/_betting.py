@@ -93,13 +93,11 @@ class CountedRows:
 
     Bets on such rows can be as good as an exact test. With the distribution function F_n of the binomial
     distribution with n trials and probability b, the martingale that refutes "the mean is at least b" at
-    level
-    F_n(k) is F_(n - t)(k - S) / F_n(k) after t rows with S high values. If the last row has a value z in
-    between,
-    scaled to [0, 1], it interpolates: (1 - z) F_(n - t)(k - S) + z F_(n - t)(k - S - 1). Other levels are
-    mixtures
-    of two k, by linear interpolation of F. The remaining m = n - t rows have to refute the hypothesis at the
-    level that remains."""
+    level F_n(k) is F_(n - t)(k - S) / F_n(k) after t rows with S high values. If the last row has a value z
+    in between, scaled to [0, 1], it interpolates: (1 - z) F_(n - t)(k - S) + z F_(n - t)(k - S - 1). Other
+    levels are mixtures of two k, by linear interpolation of F. The remaining m = n - t rows have to refute
+    the hypothesis at the level that remains.
+    """
 
     total: int  # number of all rows
     rows: int  # number of counted rows
@@ -110,9 +108,9 @@ class CountedRows:
 
     @classmethod
     def find(cls, table: Floats, low: float, high: float) -> CountedRows | None:
-        """Return the counted rows of a table of sizes and amounts, (n_rows, 2); None without any.
+        """Return the counted rows of a table of sizes and amounts, (n_rows, 2), or None.
 
-        The last row of the table is never counted.
+        It is None if no row can be counted. The last row of the table is never counted.
         """
         sizes, amounts = table.T
         clear = (sizes == 1) & ((amounts == low) | (amounts == high))
@@ -133,7 +131,7 @@ class CountedRows:
         return np.clip(b, 0.0, 1.0), heights, np.where(sign > 0, self.last, 1 - self.last)
 
     def _leave(self, k: Floats, b: Floats, heights: Floats, last: Floats) -> Floats:
-        """Compute the level that remains for the rows not counted, if the level for all rows is F_n(k)."""
+        """Compute the level at which the other rows must refute, if the level for all rows is F_n(k)."""
         left = self.total - self.rows
         return (1 - last) * _tail(k - heights, left, b) + last * _tail(k - heights - 1, left, b)
 
@@ -209,7 +207,8 @@ class BettingTest:
     """A test of the sum of the means of several samples, and confidence bounds on it, by betting.
 
     There is one sample for each event, with the same rows in the same random order; if the events are
-    disjoint, no row is in two."""
+    disjoint, no row is in two.
+    """
 
     def __init__(self, samples: Sequence[Sample], disjoint: bool) -> None:
         # The rarest event comes first: its mean is free, the other means are nuisances. This is valid if the
@@ -258,7 +257,8 @@ class BettingTest:
         """Return the p-value of the hypothesis that sign * (sum of means) is at least sign * target.
 
         The stakes are chosen so that, if the hypothesis is wrong, the p-value is most likely to fall below
-        `level`."""
+        `level`.
+        """
         return find_p_values([(self, target, [(level, sign)])])[0][0]
 
     def bounds(self, level: float) -> tuple[float, float]:
@@ -337,7 +337,8 @@ class BettingTest:
         """Split each target into means at the corners of the nuisances' intervals.
 
         Return these means, (n_hypotheses, n_corners, n_events), and which targets cannot be split,
-        (n_hypotheses,)."""
+        (n_hypotheses,).
+        """
         certain = np.zeros(len(target), dtype=bool)
         if len(self.samples) == 1:
             return target[:, None, None], certain
@@ -371,7 +372,8 @@ class BettingTest:
         """Inverse mean weight kappa of each event, estimated before each block, (n_blocks, n_events).
 
         If no row is in two events and all weights are 0 or 1, the events of the rows can be taken as given,
-        and the mean of a_e over all rows is used."""
+        and the mean of a_e over all rows is used.
+        """
         n = len(self.samples)
         alike = all(np.isin(sample.sizes, (0.0, 1.0)).all() for sample in self.samples)
         if self.disjoint and alike and not self.predicted:
@@ -382,7 +384,8 @@ class BettingTest:
         """Return the regression coefficient eta on the rows before each block, the same for all corners.
 
         It is zero where predictions explain less than a fifth of the variance, because bets with predictions
-        can lose more on a row."""
+        can lose more on a row.
+        """
         half = direction.shape[3]
         products = self.products_before
         plain = _square(direction, products[:, :half, :half]).mean(axis=2)

@@ -24,7 +24,8 @@ class FixedSizeTest:
     """A test of the mean of one sample whose rows all have weight 0 or 1, by a tail probability.
 
     The tail probability is the smaller of Hoeffding's and Bentkus' bounds ("hoeffding_bentkus"), or that of
-    the binomial distribution if each value is the least or the largest ("clopper_pearson")."""
+    the binomial distribution if each value is the least or the largest ("clopper_pearson").
+    """
 
     def __init__(self, sample: Sample, method: str) -> None:
         self.sample, self.binary = sample, method == "clopper_pearson"
@@ -119,7 +120,8 @@ def make_test(samples: Sequence[Sample], method: str, disjoint: bool) -> Test:
     """Return a test of the sum of the samples' means, by one of `METHODS`.
 
     All samples have the same rows in the same random order, and at least one row in their event. If the
-    events are `disjoint`, no row is in two."""
+    events are `disjoint`, no row is in two.
+    """
     if method == "betting" and len(samples) <= MOST_EVENTS:
         # If all values are binary, betting as in `CountedRows` is the same as the binomial test.
         if len(samples) == 1 and samples[0].is_binary:

@@ -44,7 +44,8 @@ def measure_referred(probabilities: Floats, space: ActionSpace, rows: RowData) -
     """Return the weighted share of decisions that are rejections or other options.
 
     It is nan if all actions are labels. Such decisions do not count as errors, so that the error rate
-    decreases as this share grows. `probabilities` are (n_rows, n_actions)."""
+    decreases as this share grows. `probabilities` are (n_rows, n_actions).
+    """
     n_labels = len(space.classes)
     if not (space.options and n_labels):
         return math.nan

@@ -211,7 +211,8 @@ def list_shown(monitor: Monitor, min_cell: int = MIN_CELL) -> list[RuleWatch]:
     """Return the state of all single rules in the order of the problem, without numbers about small groups.
 
     A rule about a group with fewer than `min_cell` rows so far has a status only. So has the next smallest
-    group, if the hidden numbers could otherwise be computed from it."""
+    group, if the hidden numbers could otherwise be computed from it.
+    """
     # Count the rows of each group so far, at least once: those of whole rounds, and those that wait for one.
     counts: dict[Conditions, float] = {}
     for watched, state in zip(monitor.watched, monitor.states, strict=True):

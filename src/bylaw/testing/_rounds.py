@@ -74,7 +74,7 @@ class Events:
 
     @property
     def _least(self) -> float:
-        """The smallest number that is used as the largest loss of a round."""
+        """Lower limit of the largest loss in a round, which avoids division by zero."""
         return _LEAST * max(self.highest - self.lowest, _LEAST)
 
     @property
@@ -103,11 +103,10 @@ class Events:
         """Compute the numerator and denominator of the U-statistic of each round, (2, n_rounds).
 
         The first line is the sum of the products of weights, the second is the sum of these products times
-        the sum of
-        the rows' values; both are divided by the largest number of tuples. `columns` (2 * number, n_rounds *
-        rows) are
-        the weights of rows in each event, then the weights times the values. If rounds are batches, all
-        columns are one round."""
+        the sum of the rows' values; both are divided by the largest number of tuples. `columns` (2 * number,
+        n_rounds * rows) are the weights of rows in each event, then the weights times the values. If rounds
+        are batches, all columns are one round.
+        """
         rows = columns.shape[1] if self.batched else self.rows
         n = self.number
         if n > 2 and not self.disjoint:  # use each row for one event only, in turn
@@ -161,9 +160,9 @@ class Events:
         """Compute the factors that multiply the money on each alternative, (n_alternatives, n_rounds).
 
         `sums` are the results of `sum_rounds` for the columns (2 * number, n_rounds * rows), and `constant`
-        is c of
-        the rule. `guess` (number, n_rounds) is a mean for each event from earlier rounds, used only if
-        `guesses`."""
+        is c of the rule. `guess` (number, n_rounds) is a mean for each event from earlier rounds, used only
+        if `guesses`.
+        """
         if self.batched or not (self.number == 1 or self.guesses):
             payments = (sums[1] + constant * sums[0]) / self.find_largest_loss(constant)
             return 1 + np.multiply.outer(_BOLDEST * _HALVES, payments)
@@ -196,9 +195,9 @@ def follow_sums(before: Floats, sums: Floats) -> Floats:
     """Return sums over all earlier rounds, before these rounds and after each of them, (5, 1 + n_rounds).
 
     They are sums of weights, of amounts, of squared amounts, of products of amounts and weights, and of
-    squared
-    weights. The rate and its confidence sequence follow from them. `sums` (2, n_rounds) are those of each
-    round."""
+    squared weights. The rate and its confidence sequence follow from them. `sums` (2, n_rounds) are those of
+    each round.
+    """
     w, u = sums
     return np.add.accumulate(np.column_stack([before, np.stack([w, u, u * u, u * w, w * w])]), axis=1)
 
@@ -208,7 +207,8 @@ def follow_means(guess: Floats, marks: Floats, totals: Floats) -> tuple[Floats, 
 
     A guess (n_events,) is the mean of the last rows of each event. It is renewed each time an event has had
     `_RECENT` more rows. Marks (2 * n_events,) are the totals of weights and amounts at that time, and
-    `totals` (2 * n_events, 1 + n_rounds) are those before the rounds and after each."""
+    `totals` (2 * n_events, 1 + n_rounds) are those before the rounds and after each.
+    """
     n, n_rounds = len(guess), totals.shape[1] - 1
     guesses, guess, marks = np.empty((n, n_rounds)), guess.copy(), marks.copy()
     for e in range(n):

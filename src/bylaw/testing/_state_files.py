@@ -178,7 +178,8 @@ def _read_earlier_rule(node: Node, rule: WatchedRule, seen: int) -> RuleState:
 
     Alarms and the history are kept, and the e-process continues from its value. Bets were different, so that
     the detector starts anew. For a rule about one mean, rounds had eight rows and now have one: its rate and
-    its interval start anew, too."""
+    its interval start anew, too.
+    """
     events, state, begun = rule.events, _read_course(node, rule, seen), rule.begin()
     one, waiting, totals = events.number == 1, state.waiting, begun.totals
     if node["totals"].list():

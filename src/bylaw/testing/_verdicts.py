@@ -161,7 +161,8 @@ def describe_rule(
 
     `excess` is an estimate of `rule.excess`, which is at most zero if the rule is satisfied. `factor` is an
     estimate of `rule.factor`, the denominator of a ratio; nan without one. `rows` is the effective sample
-    size."""
+    size.
+    """
     distance = excess if rule.sense == "<=" else -excess
     if rule.factor is None:
         return RuleAudit(str(rule), rule.sense, rule.bound, rule.bound + distance, rows=rows)
@@ -175,11 +176,10 @@ def judge_estimate(
     """Return a rule with an estimate of its rate and the verdict `HOLDS` or `BROKEN`, without a test.
 
     The rule counts as satisfied if its excess is at most the policy's `guarantee.violation` plus `TOLERANCE`,
-    both
-    in the unit of the rule on these rows. A solver multiplies ratios out, so that their excess may be larger
-    by a
-    factor of 1 / denominator, for decisions with these `probabilities` (n_rows, n_actions). If the
-    denominator is zero, the ratio is 0/0, and the rule is not judged."""
+    both in the unit of the rule on these rows. A solver multiplies ratios out, so that their excess may be
+    larger by a factor of 1 / denominator, for decisions with these `probabilities` (n_rows, n_actions). If
+    the denominator is zero, the ratio is 0/0, and the rule is not judged.
+    """
     limit = (policy.guarantee.violation + TOLERANCE) * measure_unit(rule, rows, policy.action_space)
     wholes = {
         event: policy.expected(Rate(((event.whole, 1.0),)), rows, probabilities=probabilities)
@@ -200,7 +200,8 @@ def measure_unit(rule: Rule, rows: RowData, space: ActionSpace) -> float:
     """Return the unit in which solvers measure a rule.
 
     It is 1 for shares of rows; for rates that are far larger or smaller, such as costs in cents, it is their
-    own size on these rows."""
+    own size on these rows.
+    """
     rate = rule.excess
     if rate.is_probability and max(abs(coefficient) for _, coefficient in rate.terms) == 1:
         return 1.0
@@ -234,7 +235,8 @@ def find_hidden_cells(counts: Mapping[Conditions, float], min_cell: int) -> set[
     """Return the groups that are too small to be shown, or that would reveal the numbers of such a group.
 
     `counts` is the number of rows of each group. Groups of the same attributes and true label are one
-    partition."""
+    partition.
+    """
     partitions: dict[Hashable, list[Conditions]] = {}
     for cell in sorted(counts, key=str):
         named = dict(cell)

@@ -29,7 +29,8 @@ class WatchedRows:
     """Columns of monitored rows; missing values are `UNKNOWN`, or nan in columns of costs.
 
     The columns are "decisions" (n_rows, n_actions), which are probabilities or decisions that were taken,
-    "labels" (n_rows,), "groups/name" (n_rows,), "references/name", and "costs/name" (n_rows, n_actions)."""
+    "labels" (n_rows,), "groups/name" (n_rows,), "references/name", and "costs/name" (n_rows, n_actions).
+    """
 
     columns: Mapping[str, NDArray[Any]]
 

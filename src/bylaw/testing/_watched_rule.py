@@ -149,7 +149,8 @@ class AlarmLimits(NamedTuple):
         """Return the limits for several rules together.
 
         The probability that there is ever a false alarm is at most `ever`. The average run length of the
-        detector, which gets a deposit in each round, is at least `run_length` rows, or batches."""
+        detector, which gets a deposit in each round, is at least `run_length` rows, or batches.
+        """
         n_rules = len(events)
         deposits = sum(run_length / (1 if one.batched else one.rows) + 1 for one in events)
         return cls(math.log(n_rules / ever), math.log(deposits), ever / (2 * n_rules))
@@ -273,7 +274,7 @@ class RuleWatch:
 
     @property
     def is_beyond(self) -> bool:
-        """True if the rate so far is beyond the bound, even if this may be a random error."""
+        """True if the rate so far is beyond the bound, which may be due to random errors."""
         return self.estimate > self.target if self.sense == "<=" else self.estimate < self.target
 
 

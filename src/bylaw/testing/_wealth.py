@@ -45,7 +45,8 @@ class Wealth:
 
         `factors` are (n_alternatives, n_rounds). The course (2, n_rounds) has the logarithms of the e-process
         and of the e-detector after each round. The e-process gets a deposit at the start of every `every`-th
-        block."""
+        block.
+        """
         n_rounds, offset, first = factors.shape[1], self.rounds % BLOCK, self.rounds // BLOCK
         n_blocks = -(-(offset + n_rounds) // BLOCK)
         shape = (N_ALTERNATIVES, n_blocks, BLOCK)
@@ -93,5 +94,6 @@ def weigh_rest(number: Floats) -> Floats:
     """Return the share of the e-process's money that is still to be deposited after `number` deposits.
 
     It is one before the first. The k-th deposit is the difference of two such shares, about 1 / (k log(k)^2),
-    so that late deposits are not too small."""
+    so that late deposits are not too small.
+    """
     return math.log(2) / np.log(number + 2)
