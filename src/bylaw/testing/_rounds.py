@@ -142,9 +142,9 @@ class Events:
         return float(rows * (rows - 1))
 
     def find_largest_loss(self, constant: Floats | float, sign: float = 1.0) -> Floats:
-        """Return how far below zero the U-statistic of a round can be, with this constant per tuple.
+        """Return how far below zero the U-statistic of a round can be (sign 1), or above zero (sign -1).
 
-        With sign -1, return how far above zero it can be.
+        The `constant` is added to the values of each tuple of rows.
         """
         worst = self.lowest if sign > 0 else self.highest
         apart = np.maximum(-sign * (worst + np.asarray(constant)), self._least)

@@ -370,7 +370,7 @@ def estimate_rule(rule: Rule, rows: DecidedRows, policy: Policy) -> RuleAudit:
 
 
 def _leave_unjudged(rule: Rule, rows: DecidedRows, why: Untestable) -> RuleAudit:
-    """Return a rule without a verdict; if only its costs are predicted, with the predicted rate."""
+    """Return a rule without a verdict, with its predicted rate if only its costs are unobserved."""
     described = replace(describe_rule(rule), reason=why.reason, remedy=why.remedy)
     rate, observed = rule.excess, rows.observed
     missing = [
