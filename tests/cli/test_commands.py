@@ -17,7 +17,7 @@ from bylaw import Columns, Evidence, Policy, Problem, explain, rejected, solve
 from bylaw.cli.commands import demo
 from bylaw.errors import EvidenceError, Remedy
 from bylaw.language import DEFINITIONS
-from bylaw.language._parser import list_words
+from bylaw.language._problem import list_words
 from bylaw.rows import TableFile
 from bylaw.rows._table_files import open_writer
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bylaw import Evidence, Problem, parse, solve
-from bylaw.language._parser import list_words
+from bylaw.language._problem import list_words
 
 PAGE = Path(__file__).parents[2] / "docs" / "rules.md"
 

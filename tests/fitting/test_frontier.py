@@ -28,7 +28,7 @@ from bylaw import (
     solve,
 )
 from bylaw.fitting import find_lever, frontier
-from bylaw.fitting._levels import make_path
+from bylaw.fitting._frontier import make_path
 from bylaw.program import Dual, TallyPass, compile_problem, gradient_mapping, make_blocks
 from bylaw.solvers import FullBatch
 from bylaw.solvers._screening import Metric, ScreenPass

@@ -13,8 +13,12 @@ from ._numeric import (
     HEX_DIGITS as HEX_DIGITS,
     NEGLIGIBLE as NEGLIGIBLE,
     PER_DIGEST as PER_DIGEST,
+    Codes as Codes,
+    Floats as Floats,
     Hashes as Hashes,
+    Mask as Mask,
     Matrix as Matrix,
+    Value as Value,
     as_dense as as_dense,
     compact as compact,
     find_columns as find_columns,
@@ -35,7 +39,6 @@ from ._runtime import (
     limit_blas_threads as limit_blas_threads,
     show_versions as show_versions,
 )
-from ._typing import Codes as Codes, Floats as Floats, Mask as Mask, Value as Value
 from ._validation import (
     CONFIDENCE as CONFIDENCE,
     MIN_CELL as MIN_CELL,

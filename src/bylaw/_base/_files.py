@@ -17,7 +17,7 @@ from typing import Any, NoReturn, TypeVar, get_type_hints
 
 import numpy as np
 
-from bylaw._base._typing import Floats
+from bylaw._base._numeric import Floats
 from bylaw.errors import PolicyFileError, RuleError
 
 _PRIVATE = 0o600  # permissions of private files: only the owner may read and write

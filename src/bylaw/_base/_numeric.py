@@ -1,4 +1,4 @@
-"""Numerical helpers: small or sparse matrices, softmax and sigmoid, and hashes of rows."""
+"""Types of arrays, small or sparse matrices, softmax and sigmoid, and hashes of rows."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from bylaw._base._typing import Floats
-
+Floats = NDArray[np.float64]
+Codes = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+Value = str | int | float | bool  # a label, or a value of a group
 Matrix: TypeAlias = Floats | sparse.csr_array
 _SMALL = 2**12  # largest number of entries for which a dense product is faster than a sparse one
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bylaw._base._typing import Mask, Value
+from bylaw._base._numeric import Mask, Value
 from bylaw.errors import BylawError, OptionError, RuleError
 
 CONFIDENCE = 0.95  # default confidence of bounds and certificates

@@ -127,7 +127,8 @@ def write_result(
     """Write the result of a command, as text or as JSON; end the command if an exit code is given.
 
     `facts` contains the result as plain values for JSON, and gets the exit code. `text` yields lines, and
-    tables of `bylaw.view.cards`; it is not computed for JSON."""
+    tables of `bylaw.view.cards`; it is not computed for JSON.
+    """
     if as_json:
         _print_json(facts if code is None else {**facts, "exit_code": int(code)})
     else:
@@ -232,7 +233,8 @@ def show_progress(name: str, total: int | None = None) -> Iterator[Callable[[Any
     """Show a progress bar on a terminal; yield a function that advances it, or None without a terminal.
 
     The function accepts a number of further units, a step of a solver, or the state of a pass over rows. The
-    bar appears at the first call, because a terminal can show only one bar at a time."""
+    bar appears at the first call, because a terminal can show only one bar at a time.
+    """
     if not _aside.is_terminal:
         yield None
         return

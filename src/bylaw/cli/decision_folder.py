@@ -69,7 +69,8 @@ class DecisionFolder:
         The settings contain everything on which decisions and their columns depend besides the rows: the
         policy, its columns, the key, and the options in `_FLAGS`. The list contains only a hash of the key.
         With
-        `overwrite`, the parts of another run are removed."""
+        `overwrite`, the parts of another run are removed.
+        """
         for name in names:
             if would_read(table, path / name):
                 raise OptionError(f"{path / name} is among the files of {table}; choose another folder")

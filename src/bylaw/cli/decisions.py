@@ -41,7 +41,8 @@ class DecisionColumn:
 
     An action is written as it is or, if actions have several types (such as numbers and "reject"), as text. A
     set of labels is written as a list or, with `as_text` for CSV files, as text with semicolons between the
-    labels."""
+    labels.
+    """
 
     def __init__(self, policy: Policy, *, as_text: bool = False) -> None:
         self.actions: Sequence[Value] = policy.actions
@@ -247,7 +248,8 @@ def write_decisions(
     """Write the decisions of all rows to a file, and return the number of rows.
 
     `advance` is called with the number of rows of each batch. With `repeated`, several rows may have the same
-    id; with `empty`, there may be no rows."""
+    id; with `empty`, there may be no rows.
+    """
     order = IdOrder()
     with contextlib.ExitStack() as stack:
         pieces = stack.enter_context(read_ahead(_read_files(files, decider.names)))
@@ -320,7 +322,8 @@ def refuse_repeated(
     """Raise if several rows have the same id.
 
     `read` returns all ids in batches. It is called several times if the hashes of all ids do not fit into
-    memory."""
+    memory.
+    """
 
     def hash_batches() -> Iterator[tuple[NDArray[Any], NDArray[np.uint64]]]:
         for batch in read():

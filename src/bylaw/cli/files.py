@@ -37,7 +37,8 @@ def open_tables(
     Standard input is copied to a file. The options --delimiter and --format of the command are checked, and
     CSV files are read with this delimiter. `output` is the table to write, `parts` is True if the command
     writes
-    a folder of tables, and `others` are further tables to read, by the names of their options."""
+    a folder of tables, and `others` are further tables to read, by the names of their options.
+    """
     from bylaw.rows import read_with_delimiter
 
     given, tables = vars(context.obj), {"the table": table}
@@ -73,7 +74,8 @@ def check_outputs(
     """Raise if an output cannot be written, or is an input or another output of the command.
 
     `output` is the file of -o, which alone can be standard output. `others` are further outputs, and
-    `as_json` is True if the command prints JSON."""
+    `as_json` is True if the command prints JSON.
+    """
     from bylaw.rows import is_many, would_read
 
     if as_json and output == STREAM:

@@ -1,7 +1,8 @@
 """Tables in databases: the rows stay there, and only sums over them are returned.
 
 A first pass checks in SQL that the rows are valid, and finds the values of groups and the frequencies of
-events."""
+events.
+"""
 
 from __future__ import annotations
 

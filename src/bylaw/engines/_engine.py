@@ -1,7 +1,8 @@
 """The interface of engines, which run a task on each partition of the rows where these are stored.
 
 An engine needs `names`, `n_partitions` and `run`; other methods have defaults. Tasks and their results must
-be picklable, by cloudpickle if a rule has a Python function."""
+be picklable, by cloudpickle if a rule has a Python function.
+"""
 
 from __future__ import annotations
 

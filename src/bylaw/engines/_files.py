@@ -2,7 +2,8 @@
 
 Parquet files are divided into partitions of whole row groups; any other file is one partition. Large files
 are read in several processes by joblib, which need no `if __name__ == "__main__"` in scripts. Other files are
-read in this process."""
+read in this process.
+"""
 
 from __future__ import annotations
 

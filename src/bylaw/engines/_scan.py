@@ -48,7 +48,7 @@ def scan(
     pull: bool = False,
     progress: Watcher | None = None,
 ) -> Scan:
-    """Return rows that need not fit in memory, to use in place of `Evidence`.
+    r"""Return rows that need not fit in memory, to use in place of `Evidence`.
 
     No rows are read before they are used, and memory holds only sums over them and a sample. On a cluster or
     in a database, the sums are computed there.
@@ -82,7 +82,7 @@ def scan(
     >>> import pathlib, tempfile
     >>> from bylaw import Columns, Problem, error, rejected, solve
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "scores.csv"
-    >>> _ = path.write_text("no,yes\\n" + "".join(f"{1 - i / 20},{i / 20}\\n" for i in range(1, 20)))
+    >>> _ = path.write_text("no,yes\n" + "".join(f"{1 - i / 20},{i / 20}\n" for i in range(1, 20)))
     >>> rows = scan(path, Columns(["no", "yes"]))
     >>> policy = solve(Problem(error(), [rejected() <= 0.1]), rows)
     >>> round(policy.prices["rejected() <= 0.1"], 2)

@@ -157,7 +157,8 @@ def _plan_curvature(support: Support, chances: Vector, sheet: Sheet, *, exclusiv
     """Return a plan for the sums of phi_k phi_l (1{a = b} pi_a - pi_a pi_b), (C, q, q).
 
     The q pairs (k, a) of a feature phi_k and an action with probability pi_a are those in `support`. For
-    decisions that are sets, they are sums of phi_k phi_l 1{a = b} pi_a (1 - pi_a)."""
+    decisions that are sets, they are sums of phi_k phi_l 1{a = b} pi_a (1 - pi_a).
+    """
     columns, actions = support.features, support.actions
     low, high = np.tril_indices(len(actions))
     same = actions[low] == actions[high]
@@ -239,7 +240,8 @@ def _compute_squares(form: LinearForm, sheet: Sheet) -> Vector:
     """Return |B phi|^2 - 2 b'B phi of each action, where phi are features.
 
     B are the coefficients of rules and b their bounds. For decisions that are sets, return |B phi|^2, since
-    their bounds are added separately."""
+    their bounds are added separately.
+    """
     n_cells, n_columns, n_actions = sheet.shape
     by_place, embedding = form.couplings.tocsc(), sheet.layout.embedding.tocsc()
     by_cell = []

@@ -74,7 +74,8 @@ def sum_rows(
     """Return the number of rows of a partition, and the sums of passes over them, None if it has no rows.
 
     `layout` is the layout of the features in cells, and `seen_layout` the same for the problem on observed
-    columns."""
+    columns.
+    """
     n_rows, parts = 0, []
     for batch in batches:
         n_rows += len(batch)

@@ -71,7 +71,8 @@ def receive(outcomes: Iterable[Outcome], counts: dict[Any, float], remedy: str) 
     """Yield the results of tasks; raise an error of a task, or an error if rows have changed.
 
     `counts` has the number of rows of each partition and the checksums of its columns; the first pass fills
-    it."""
+    it.
+    """
     for outcome in outcomes:
         if outcome.error is not None:
             raise outcome.error

@@ -59,7 +59,6 @@ class FitRows:
 
     def select(self, rows: RowIndices) -> FitRows:
         """Return the rows with these indices."""
-
         columns: Any = (self.codes, self.weights, self.propensity_weights)
         codes, weights, propensity_weights = (None if column is None else column[rows] for column in columns)
         return FitRows(

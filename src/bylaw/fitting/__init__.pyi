@@ -1,6 +1,11 @@
 from ._diagnosis import diagnose as diagnose
-from ._frontier import Frontier as Frontier, frontier as frontier
-from ._levels import Lever as Lever, find_lever as find_lever, find_met_level as find_met_level
+from ._frontier import (
+    Frontier as Frontier,
+    Lever as Lever,
+    find_lever as find_lever,
+    find_met_level as find_met_level,
+    frontier as frontier,
+)
 from ._refit import counts_changes as counts_changes, refit as refit
 from ._sensitivity import Sensitivity as Sensitivity, sensitivity as sensitivity
 from ._solve import (

@@ -12,7 +12,7 @@ from bylaw.calibration import Calibrate
 from bylaw.engines import Scan, attach_observed
 from bylaw.errors import RuleError
 from bylaw.fitting._formatting import make_sensitivity_card
-from bylaw.fitting._levels import LevelPath, Lever, Point, find_lever, make_path
+from bylaw.fitting._frontier import LevelPath, Lever, Point, find_lever, make_path
 from bylaw.fitting._solve import check_problem
 from bylaw.language import Problem
 from bylaw.program import Status

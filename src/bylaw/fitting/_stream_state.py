@@ -39,7 +39,8 @@ class StreamState:
 
     Rows are processed in tiles of a fixed size, however they are divided into batches. The rates are measured
     on each tile before the optimizer uses it, so they are never measured on rows to which the policy was
-    fitted. The frequencies of the `followed` conditions are means over the rows so far."""
+    fitted. The frequencies of the `followed` conditions are means over the rows so far.
+    """
 
     form: LinearForm
     mean_weight: float

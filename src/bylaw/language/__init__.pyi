@@ -47,13 +47,14 @@ from ._families import (
     predictive_parity as predictive_parity,
     rejection_parity as rejection_parity,
 )
-from ._parser import (
+from ._problem import (
+    ExpandedRule as ExpandedRule,
+    Problem as Problem,
     Statement as Statement,
     describe_words as describe_words,
     parse as parse,
     renew_text as renew_text,
 )
-from ._problem import ExpandedRule as ExpandedRule, Problem as Problem
 from ._rates import (
     accepted as accepted,
     balanced_error as balanced_error,

@@ -106,7 +106,8 @@ class ActionSpace:
         """Convert scores (n_actions, n_rows), already multiplied by beta, into probabilities in place.
 
         Return the potential of each row, (n_rows,): the log-sum-exp of its scores, or for sets the sum of
-        their softplus."""
+        their softplus.
+        """
         return softmax(scores)
 
     def normalize(self, scores: Floats, out: Floats) -> None:
@@ -172,14 +173,16 @@ class ActionSpace:
         """Return, for each row, the largest norm |c - b| over all decisions, (n_rows,).
 
         c is the vector of coefficients of a decision and b the vector of bounds. `squares` contains |c_a|^2
-        and `crosses` 2 c_a'b for each action a, (n_actions, n_rows) each; `bounds` is |b|^2."""
+        and `crosses` 2 c_a'b for each action a, (n_actions, n_rows) each; `bounds` is |b|^2.
+        """
         return np.sqrt(np.maximum((squares - crosses).max(axis=0) + bounds, 0.0))
 
     def sample(self, probabilities: Floats, sampler: Sampler) -> NDArray[Any]:
         """Sample a decision for each row from probabilities (n_actions, n_rows).
 
         Return the indices of actions, (n_rows,), or for sets whether each label is included, (n_rows,
-        n_classes)."""
+        n_classes).
+        """
         return next(sampler([probabilities], ""))
 
     def name_decisions(self, sampled: NDArray[Any]) -> NDArray[Any]:

@@ -135,7 +135,8 @@ class Event(NamedTuple):
     """The cases over which a rate is a mean.
 
     These are the rows that satisfy `conditions`. If the rate is a ratio, each row is weighted by the
-    denominator `whole`, such as the probability of the decision on which the rate is conditioned."""
+    denominator `whole`, such as the probability of the decision on which the rate is conditioned.
+    """
 
     conditions: Conditions
     whole: Atom | None = None
@@ -162,7 +163,8 @@ class Atom:
     """One rate of the language, such as error(), with its arguments and conditions.
 
     Conditioned on a decision it is a ratio, such as P(error and decision) / P(decision). The numerator `part`
-    and the denominator `whole` are linear; they are atoms of the same name with another `share`."""
+    and the denominator `whole` are linear; they are atoms of the same name with another `share`.
+    """
 
     name: str
     arguments: tuple[Any, ...] = ()
@@ -838,7 +840,8 @@ class Worst:
         """Return the linear objective for weights of the groups that sum to one.
 
         With the least favorable weights it has the same optimal policy as the worst group's rate. The rate
-        over all rows is added with a small weight, which selects the best of several optimal policies."""
+        over all rows is added with a small weight, which selects the best of several optimal policies.
+        """
         parts = [weight * self.given(group) for group, weight in weights.items()]
         return sum(parts, OVERALL * self.rate)
 
@@ -898,7 +901,7 @@ def worst(rate: Rate | str, by: Any) -> Worst:
     worst(error(), by=('sex', 'race'))
     """
     if isinstance(rate, str):
-        from bylaw.language._parser import parse  # which knows this function
+        from bylaw.language._problem import parse  # which knows this function
 
         rate = parse(rate)  # type: ignore[assignment]
     if not isinstance(rate, Rate) or not rate.terms:

@@ -179,7 +179,8 @@ class FamilyAtLevels(Family):
     """A family that compares ratios, replaced by linear rules that keep each ratio near a common level.
 
     For each label, the ratio of every group must be within the tolerance of the label's common level; if
-    pairs of groups are compared, within half of the tolerance."""
+    pairs of groups are compared, within half of the tolerance.
+    """
 
     common: tuple[tuple[float, ...], ...] = ()  # for each partition, the common level of each label
 

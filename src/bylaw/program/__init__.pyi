@@ -52,10 +52,8 @@ from ._linear_form import (
 )
 from ._observed_rates import (
     ObservedRates as ObservedRates,
-    RateExcess as RateExcess,
     RateUncertainty as RateUncertainty,
     StandardErrors as StandardErrors,
-    Target as Target,
     attach_observed as attach_observed,
     compile_observed as compile_observed,
 )
@@ -87,8 +85,10 @@ from ._solution import (
     GroupRate as GroupRate,
     Guarantee as Guarantee,
     HardDecisions as HardDecisions,
+    RateExcess as RateExcess,
     RulePrice as RulePrice,
     Solution as Solution,
     Status as Status,
     Step as Step,
+    Target as Target,
 )

@@ -30,22 +30,8 @@ from bylaw.program._linear_form import (
     compile_problem,
     scale_rows,
 )
+from bylaw.program._solution import RateExcess
 from bylaw.rows import ObservedRows, RowData
-
-
-class RateExcess(NamedTuple):
-    """The excesses of a policy's rates beyond the stated bounds, (n_rules,) each, in the dual's units."""
-
-    predicted: Floats
-    observed: Floats
-
-    @property
-    def error(self) -> Floats:
-        """The plug-in error of each rate: observed less predicted."""
-        return self.observed - self.predicted
-
-
-Target = Callable[[RateExcess], Floats]  # returns the excess of each rule that must be <= 0, (n_rules,)
 
 
 @dataclass(frozen=True)

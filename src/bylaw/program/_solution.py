@@ -391,3 +391,18 @@ class RulePrice(NamedTuple):
     rule: str  # the single rule
     multiplier: float  # its shadow price
     tightened: float = 0.0  # by how much its bound was tightened, so that the observed rate satisfies it
+
+
+class RateExcess(NamedTuple):
+    """The excesses of a policy's rates beyond the stated bounds, (n_rules,) each, in the dual's units."""
+
+    predicted: Floats
+    observed: Floats
+
+    @property
+    def error(self) -> Floats:
+        """The plug-in error of each rate: observed less predicted."""
+        return self.observed - self.predicted
+
+
+Target = Callable[[RateExcess], Floats]  # returns the excess of each rule that must be <= 0, (n_rules,)

@@ -24,6 +24,7 @@ from bylaw.program import Certificate
 from bylaw.reductions._observe import CorrectedSolution, Correction, Restate, as_stated
 from bylaw.reductions._policies import fingerprint_rows, make_corrected_policy, predict_actions
 from bylaw.reductions._ratio_rules import RatioRules
+from bylaw.reductions._warnings import warn_of_observed_rates
 from bylaw.rows import Evidence, observe
 from bylaw.testing import MOST_ROWS, DecidedRows, Untestable, check_limits, check_weight, warn_of_copies
 
@@ -89,6 +90,7 @@ def certify(correction: Correction, held_out: Evidence, confidence: float, finis
     if accepted is not None:
         accepted_correction, solved, certificate = accepted
         policy = make_corrected_policy(accepted_correction, solved)
+        warn_of_observed_rates(accepted_correction, solved, policy)
         return replace(policy, certificate=certificate, fingerprints=hashed.join(policy.fingerprints))
     assert failure is not None
     rule, p_value, needed = failure
@@ -118,7 +120,8 @@ def _list_margins(correction: Correction, noise: float, delta: float) -> Iterato
     """Yield policies with smaller and smaller margins.
 
     The first margin is the widest one with which all rules are expected to pass their tests or, if no margin
-    is wide enough, the one whose test is expected to be the clearest."""
+    is wide enough, the one whose test is expected to be the clearest.
+    """
     probes = []
     for margin in PROBED:
         solved = correction.fit(margin, held_out=noise)
@@ -196,7 +199,8 @@ def _test(
     """Test all rules, and return the largest p-value and the first failure, or None if all pass.
 
     A failure has the name of the rule, its p-value and the number of rows with which it would pass. Rules
-    that are the most likely to fail are tested first; after a failure, no further rule is tested."""
+    that are the most likely to fail are tested first; after a failure, no further rule is tested.
+    """
     tests = []
     for rule in rules:
         test = rows.test(rule)
@@ -226,7 +230,8 @@ def _find_culprit(
     Returns
     -------
     The name of the rule, the names of the other rules whose margins conflict with it, and the number of held-
-    out rows with which all rules are expected to pass, or infinity."""
+    out rows with which all rules are expected to pass, or infinity.
+    """
     noise, scales = correction.dual.n_rows / n_held_out, correction.dual.form.scales
     places = correction.dual.form.places[: correction.dual.n_rules - correction.facts.spared]
     every = frozenset(places.tolist())

@@ -390,7 +390,8 @@ def _merge_rows(correction: Correction) -> Dual:
     """Return the dual of the observed rules, which can prove that these rules conflict.
 
     Rows with equal features always get the same decision, so they are merged into one row with the mean of
-    their observed features."""
+    their observed features.
+    """
     dual, exact = correction.dual, correction.facts.exact & correction.facts.affected
     features = np.concatenate([block.features for block in dual.blocks], axis=1)
     observed = np.concatenate([block.observed for block in dual.blocks if block.observed is not None], axis=1)

@@ -108,7 +108,8 @@ class Hardening:
         """Return whether the deterministic policy costs so much that many rows seem to have equal scores.
 
         Without equal scores, the extra cost is at most about half of the rows that the randomized policy
-        decides at random, and there is one such row for each binding rule."""
+        decides at random, and there is one such row for each binding rule.
+        """
         if (best.excess > self.resolution + self.tol).any():
             return True
         few = (int((multipliers > PRICED * self.dual.loss_unit).sum()) + 1) / 2

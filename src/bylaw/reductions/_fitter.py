@@ -52,7 +52,12 @@ from bylaw.reductions._policies import (
     make_policy,
     sum_hashes,
 )
-from bylaw.reductions._warnings import warn_of_alike_actions, warn_of_small_chance, warn_of_violations
+from bylaw.reductions._warnings import (
+    warn_of_alike_actions,
+    warn_of_observed_rates,
+    warn_of_small_chance,
+    warn_of_violations,
+)
 from bylaw.reductions._worst_group import GroupSearch, add_groups
 from bylaw.rows import Evidence, ObservedRows, observe
 from bylaw.solvers import FullBatch, ScreenedRows, Solver, resolve_beta, screen_rows, take_newton_step
@@ -164,7 +169,10 @@ class Observed:
                 warn_of_small_chance(correction, found)
         else:  # no rule refers to what was observed
             found = correction.describe(solve_predicted(replace(task, dual=correction.dual), fitter))
-        return make_corrected_policy(correction, fitter.finish(correction, found))
+        finished = fitter.finish(correction, found)
+        policy = make_corrected_policy(correction, finished)
+        warn_of_observed_rates(correction, finished, policy)
+        return policy
 
 
 class Deterministic:
@@ -333,7 +341,8 @@ def solve_predicted(task: Task, fitter: Fitter) -> Solution:
     """Solve a compiled problem for predicted rates; raise if the rules conflict.
 
     Warn if the solution violates rules by more than the tolerance. The rates of the solution are measured
-    again unless the solver is `FullBatch`, which reports them itself."""
+    again unless the solver is `FullBatch`, which reports them itself.
+    """
     dual, tol = task.compiled, fitter.tol
     solution = _sharpen(dual, fitter.run(dual, task.begin), fitter)
     if solution.status in (Status.INFEASIBLE, Status.MAX_STEPS, Status.STALLED):

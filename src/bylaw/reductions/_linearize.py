@@ -62,7 +62,8 @@ def solve_linearized(
     """Return the policy of a nonlinear problem, fitted as a linear problem around its solution.
 
     `solve` fits a linear problem, for observed rates if the rows have observed labels or groups. Differences
-    of ratios are then checked on `observed`, otherwise on predicted rates."""
+    of ratios are then checked on `observed`, otherwise on predicted rates.
+    """
     if any(map(compares_quotients, problem.rules)):
         found = _LevelSearch(problem, warm).search()
     else:
@@ -119,7 +120,8 @@ def _restate(policy: Policy, chances: Floats, rows: RowData) -> Policy:
 
     Rules that compare the precision of a group with a level from the search are replaced by rules that
     compare it with the precision of all rows. Comparisons between two groups have no such form and stay
-    unchanged."""
+    unchanged.
+    """
     space, kept = policy.action_space, {str(rule) for rule in policy.problem.rules}
     stated = {
         f"{one.statement}: {Rate(one.rule.left.terms[:1])} {one.rule.sense}": one.rule

@@ -106,7 +106,8 @@ class Coverage:
     """Rules on prediction sets that each limit the share of a label's rows whose set omits the label.
 
     If m of n rows are omissions, the share of omissions on new rows has a beta distribution with the
-    parameters m + 1 and n - m, as in conformal prediction."""
+    parameters m + 1 and n - m, as in conformal prediction.
+    """
 
     most: Floats  # (M,): largest allowed share of omissions
     counts: Floats  # (M,): number of rows with the label
@@ -208,7 +209,8 @@ class RuleFacts:
         """Whether each rule has enough rows to be satisfied by its observed rate, (M,).
 
         For a difference between groups, the standard error must not exceed the tolerance. Rules that compare
-        groups for the objective always count as exact."""
+        groups for the objective always count as exact.
+        """
         form = self.dual.form
         compares = np.array([len(found.excess.by_condition()) > 1 for found in form.rules])
         tolerance = np.maximum(abs(form.bounds * form.scales), FINEST)
@@ -457,7 +459,8 @@ class Correction:
         groups that are unknown at decision time, the observed gaps are mostly noise that no policy can
         follow. The probability is then the mean of two estimates: one with the observed gaps, and one with
         gaps that are
-        shrunk towards zero, by as much as their size in standard errors suggests (James and Stein)."""
+        shrunk towards zero, by as much as their size in standard errors suggests (James and Stein).
+        """
         rules, covariance, draws = self._draw(found)
         observed = found.rates.observed[rules, None]
         chance = float((observed + draws <= self.tol).all(axis=0).mean())
@@ -504,7 +507,8 @@ def _draw_shrinkage(gaps: Floats, covariance: Floats) -> Floats:
     The prior of the population gaps is normal, with the covariance of their estimates times 1 / B - 1, where
     B is uniform. Given the estimates, B has a gamma distribution truncated at one, and the gaps are normal
     with 1
-    - B times the mean and the covariance that they have without a prior."""
+    - B times the mean and the covariance that they have without a prior.
+    """
     values, vectors = np.linalg.eigh(covariance)
     # The rates of a rule and its opposite vary together, so their sum only has rounding errors.
     kept = values > math.sqrt(np.finfo(float).eps) * values[-1]

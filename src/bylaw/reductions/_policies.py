@@ -29,7 +29,6 @@ from bylaw.program import (
     measure_wholes,
 )
 from bylaw.reductions._observe import CorrectedSolution, Correction
-from bylaw.reductions._warnings import warn_of_observed_rates
 from bylaw.rows import Evidence
 from bylaw.solvers import NEGLIGIBLE
 
@@ -116,9 +115,8 @@ def hash_block(block: Block) -> Hashes:
 
 
 def make_corrected_policy(correction: Correction, found: CorrectedSolution) -> Policy:
-    """Return the policy of a solution for observed rates, and warn of rules that it violates."""
+    """Return the policy of a solution for observed rates."""
     fitted = describe_rates(correction, found)
-    warn_of_observed_rates(correction, found, fitted)
     form, wholes = found.dual.form, _avoid_zero(find_wholes(found.dual, found.solution))
     tightened = found.shift * form.scales / wholes
     prices = compute_prices(form, found.solution.multipliers)

@@ -77,8 +77,10 @@ def warn_of_violations(form: LinearForm, solution: Solution, found: RuleExcesses
     warnings.warn(error, stacklevel=find_stack_level())
 
 
-def warn_of_observed_rates(correction: Correction, solved: CorrectedSolution, fitted: FittedRates) -> None:
+def warn_of_observed_rates(correction: Correction, solved: CorrectedSolution, policy: Policy) -> None:
     """Warn of rules that observed rates violate, and of rules with too few rows."""
+    fitted = policy.fitted_rates
+    assert fitted is not None
     violated = solved.rates.observed > correction.tol
     if violated[correction.facts.exact].any() and solved.hard is None:  # ties have another warning
         listed = _list_rules(fitted, violated & correction.facts.exact)
@@ -140,7 +142,8 @@ def warn_of_small_groups(policy: Policy, evidence: Evidence) -> None:
     """Give one warning that lists all groups in rules that have few rows.
 
     Policies for observed rates have another warning. Tables of fewer than ten times the minimum size of a
-    group are ignored, because all of their groups are small."""
+    group are ignored, because all of their groups are small.
+    """
     rows = policy.guarantee.rows
     if policy.fitted_rates is not None or not rows >= 10 * MIN_CELL:
         return
@@ -263,7 +266,8 @@ def _find_reach(problem: Problem, place: int, free: Policy, fitter: Fitter) -> f
     """Return the tightest level of a rule at which its ratio is not 0/0, by bisection.
 
     The search starts at the level of the policy without the rule. Return None if that policy does not satisfy
-    a looser level."""
+    a looser level.
+    """
     rule, rows = problem.rules[place], fitter.outcome
     if not isinstance(rule, Rule):
         return None

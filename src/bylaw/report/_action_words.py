@@ -97,7 +97,8 @@ def describe_cost(rows: ReportRows, measured: str) -> str:
     """Describe the objective and the mistakes in sentences.
 
     The sentences compare the user's model, the policy without rules, and the policy. `measured` is how
-    mistakes were measured, such as "as observed"."""
+    mistakes were measured, such as "as observed".
+    """
     policy, words, mistakes = rows.policy, rows.words, ""
     if words.mean_size is not None:
         costs, mean = rows.compare(miscoverage()), round_number(rows.measure(words.mean_size))
@@ -123,7 +124,8 @@ def list_figures(rows: ReportRows) -> list[tuple[str, str, str]]:
     """Return the figures of the summary as tuples of a name, a number and a remark.
 
     The figures are the objective (unless it equals the rate of mistakes), mistakes, cases without an answer,
-    and changed decisions."""
+    and changed decisions.
+    """
     words, minimize, figures = rows.words, rows.policy.problem.minimize, []
     compared: list[tuple[str, Objective, str]] = []
     if words.mistake is not None:
@@ -153,7 +155,8 @@ def _describe_errors(rows: ReportRows, measured: str) -> str:
     """Describe the error rates of the user's model, of the policy without rules, and of the policy.
 
     If errors fall because fewer cases get an answer, the text explains this and adds the error rate among
-    answers."""
+    answers.
+    """
     words, costs, has_rules = rows.words, rows.compare(error()), bool(rows.policy.problem.rules)
     model, without, after = map(format_percent, costs)
     unruled, reason = f"Without rules, {without} are answered wrongly", ""

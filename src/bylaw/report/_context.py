@@ -360,7 +360,8 @@ def _estimate(rule: Rule, rows: ReportRows) -> RuleAudit:
     """Judge a rule by its estimated rate, without a statistical test.
 
     The effective sample size is the one of the smallest group that the rule refers to, among rows with the
-    observations that the rule needs."""
+    observations that the rule needs.
+    """
     space = rows.policy.action_space
     events = rule.excess.resolve(space.classes).by_event()
     names = {name for event in events for name, _ in event.conditions}

@@ -92,7 +92,8 @@ def trace_curves(
     """Compute the curve of every rule or family with a single level.
 
     The policies on a curve are fitted with the same labels, groups and margin as the policy. The policy
-    itself, and the policy without the rule, are points that need no additional fit."""
+    itself, and the policy without the rule, are points that need no additional fit.
+    """
     policy, problem = rows.policy, rows.policy.problem
     if given is not None:
         return Curves([_convert_frontier(problem, one) for one in given])
@@ -274,7 +275,8 @@ def _agree(context: ReportContext) -> bool:
     """Return whether the curves agree with the policy's prices and cost at the present levels.
 
     They differ if the policy was fitted with labels, groups or a margin that the curves lack, or if its
-    decisions are deterministic."""
+    decisions are deterministic.
+    """
     if not context.fitted.fitted:
         return False
     curves, stated = context.traced.curves, context.policy.prices

@@ -831,7 +831,8 @@ def check_sizes(weights: Floats, what: str) -> Floats:
     """Return the weights unchanged.
 
     Raise an `EvidenceError` if positive ones are so small or large that sums of their squares would underflow
-    or overflow."""
+    or overflow.
+    """
     positive = weights[weights > 0]
     if positive.min() < LEAST_WEIGHT or positive.max() > 1 / LEAST_WEIGHT:
         raise EvidenceError(
@@ -942,7 +943,8 @@ def check_probabilities(matrix: Floats, what: str, normalize: bool) -> Floats:
     """Return a validated matrix of probabilities, (n_rows, n_columns), whose rows sum to one.
 
     With `normalize`, divide each row by its sum. Raise an `EvidenceError` for values that are not
-    probabilities."""
+    probabilities.
+    """
     if not matrix.size:
         raise EvidenceError(f"{what} is empty; pass at least one row")
     low, high = matrix.min(), matrix.max()

@@ -169,7 +169,8 @@ def find_combination(names: Iterable[Any], hidden: Mapping[str, Value]) -> tuple
     """Return the name in `names` that describes the unknown attributes jointly, and their value in it.
 
     `hidden` has the value of each unknown attribute. A name is an attribute, or a tuple of attributes with
-    values that are tuples. Return None if no name has just these attributes."""
+    values that are tuples. Return None if no name has just these attributes.
+    """
     if len(hidden) == 1:
         return next(iter(hidden.items()))
     for name in names:

@@ -148,7 +148,8 @@ def list_events(rows: RowData) -> Iterator[tuple[Key, Conditions]]:
     """Yield the key and the conditions of the events that `Margins` sums in each cell.
 
     The first event always occurs. The others are each label, each value of an unknown group, and, where their
-    joint probabilities are known, both."""
+    joint probabilities are known, both.
+    """
     yield (None, None, None), ()
     for label in rows.classes:
         yield (None, None, label), ((LABEL, label),)

@@ -52,7 +52,8 @@ class PartlySeen:
         """Return the rows with observed attributes in place of their probabilities.
 
         These are the attributes without missing values, and those in `names`, whose missing values are
-        arbitrary."""
+        arbitrary.
+        """
         if names not in self.views:
             shown = {n: group for n, group in self.groups.items() if n in names or n not in self.seen}
             codes = self.codes if LABEL in names or LABEL not in self.seen else None
@@ -132,7 +133,8 @@ class ObservedRows(RowData):
         """Return 1{event}, (n_rows,), or its probability if it was not observed; never negative.
 
         If the attributes of the event are missing on some rows, it is (r / rho) 1{event}: the other rows get
-        a higher weight, and predictions are not used."""
+        a higher weight, and predictions are not used.
+        """
         names = self.find_partly_seen(name for name, _ in event)
         if self.partly is None or not names:
             return super().event_probability(event) * np.ones(len(self))
@@ -144,7 +146,8 @@ class ObservedRows(RowData):
         """Return the observed cost of one action on rows in an event, (n_rows,), and 0 on other rows.
 
         `costs` (n_rows,) are the observed costs, with any number where they are missing. As for events,
-        predictions fill the gaps without bias."""
+        predictions fill the gaps without bias.
+        """
         name = name_cost(source.name)
         names = self.find_partly_seen([name, *(name for name, _ in event)])
         if self.partly is None or name not in names:
@@ -168,7 +171,8 @@ class ObservedRows(RowData):
         """Return the rows on which all attributes in `names` were observed.
 
         Other attributes that are missing on some rows are predicted. Weights are multiplied by the propensity
-        weights."""
+        weights.
+        """
         return self.restrict_with_places(names)[0]
 
     def restrict_with_places(self, names: Iterable[str]) -> tuple[ObservedRows, NDArray[np.intp]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,6 @@ from bylaw.program import (
     Callback,
     Dual,
     LinearForm,
-    ObservedRates,
     RateExcess,
     Solution,
     Status,
@@ -30,6 +29,9 @@ from bylaw.program import (
     Target,
     gradient_mapping,
 )
+
+if TYPE_CHECKING:
+    from bylaw.program import ObservedRates
 
 LARGEST = 1e7  # largest multiplier in units of the loss: a larger one means that rules conflict
 SMALLEST = 1e-7  # smallest positive multiplier tried, in units of the loss, if a root may be zero

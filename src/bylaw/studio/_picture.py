@@ -158,7 +158,8 @@ def measure_mistakes(decisions: Floats, table: GroupTable, rows: ReportRows) -> 
     """Return the share of wrong decisions in each group.
 
     A share is None without labels, or if the joint probabilities of a predicted group and the label are
-    unknown."""
+    unknown.
+    """
     rate, space = rows.words.mistake, rows.policy.action_space
     if rate is None:
         return [None] * len(table.cells)

@@ -290,7 +290,8 @@ class StudioServer(uvicorn.Server):
         """Open the page in a browser.
 
         The address contains the token, and every user of the machine can read the arguments of a process. So
-        the browser opens a file that only this user can read, and that redirects to the page."""
+        the browser opens a file that only this user can read, and that redirects to the page.
+        """
         self._launcher = Path(tempfile.mkdtemp(prefix="bylaw-studio-"))  # of mode 700
         page = self._launcher / "open.html"
         page.touch(0o600)

@@ -20,6 +20,7 @@ from ._costs import (
     measure_referred as measure_referred,
 )
 from ._formatting import (
+    CLOSE as CLOSE,
     VERDICT_TONES as VERDICT_TONES,
     WATCH_TONES as WATCH_TONES,
     describe_cost as describe_cost,
@@ -40,7 +41,6 @@ from ._hypotheses import (
 )
 from ._monitor import Monitor as Monitor
 from ._reliability import (
-    CLOSE as CLOSE,
     NOTABLE as NOTABLE,
     Reliability as Reliability,
     ReliabilityBin as ReliabilityBin,

@@ -12,7 +12,6 @@ import numpy as np
 from bylaw._base import MIN_CELL, check_min_cell
 from bylaw.errors import OptionError, install_extra, join_remedy
 from bylaw.language import LABEL, Conditions
-from bylaw.testing._reliability import CLOSE, Reliability
 from bylaw.testing._verdicts import RuleAudit, Verdict, find_hidden_cells, is_out_of_reach
 from bylaw.testing._watched_rule import RuleWatch, Watch
 from bylaw.view import (
@@ -33,6 +32,9 @@ from bylaw.view import (
 if TYPE_CHECKING:
     from bylaw.testing._audit import Audit
     from bylaw.testing._monitor import Monitor
+    from bylaw.testing._reliability import Reliability
+
+CLOSE = 0.05  # mean distance over bins up to which probabilities agree with observed shares
 
 _MOST_JUDGED, _MOST_WATCHED, _MOST_PLOTTED = 40, 20, 4  # the most rules in a card or plot
 _ASSUMPTIONS = {

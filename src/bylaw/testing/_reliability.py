@@ -17,7 +17,6 @@ from bylaw.testing._verdicts import find_hidden_cells
 
 _BINS = 10
 NOTABLE = 3.0  # a difference of more standard errors is significant
-CLOSE = 0.05  # probabilities agree with observations up to this mean distance over bins
 _MEAN_DISTANCE = math.sqrt(2 / math.pi)  # mean absolute value of a standard normal number
 
 

@@ -1,7 +1,8 @@
 """Cards: descriptions of results that are printed as text on a terminal and as HTML in a notebook.
 
 The HTML has only inline styles, since notebooks may remove style sheets. Text has the notebook's own color,
-and backgrounds are transparent."""
+and backgrounds are transparent.
+"""
 
 from __future__ import annotations
 

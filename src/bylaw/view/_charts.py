@@ -347,7 +347,8 @@ def draw_reliability(
     """Draw a reliability diagram; on its diagonal, confidence and accuracy agree.
 
     Each bin is a tuple of confidence, accuracy and share of the rows. Open circles are bins before
-    calibration."""
+    calibration.
+    """
     points = [*before, *bins]
     # The axes start at the largest quarter below all points, with round steps from there to one.
     steps = {0.0: 0.25, 0.25: 0.25, 0.5: 0.1, 0.75: 0.05}

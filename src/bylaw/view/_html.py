@@ -43,7 +43,8 @@ def tag(name: str, /, *content: Content, **attributes: object) -> Html:
     """Return one HTML element.
 
     Attributes that are None or False are left out, and those that are True have no value. In names, a
-    trailing underscore is dropped (`class_`), and other underscores become hyphens (`aria_label`)."""
+    trailing underscore is dropped (`class_`), and other underscores become hyphens (`aria_label`).
+    """
     written = []
     for key, value in attributes.items():
         if value is None or value is False:

@@ -1,7 +1,8 @@
 """Rules, rates and prices in English sentences.
 
 Sentences are built from the phrases of rates and families. Rules without a phrase are shown as their exact
-text."""
+text.
+"""
 
 from __future__ import annotations
 
