@@ -220,7 +220,7 @@ def test_costs_are_judged_by_what_they_turned_out_to_be(folder, bylaw):
         assert "estimate 1.0000, 95 % bounds" in answer.out
         assert "custom('visit') is observed on 4,000 of 6,000 rows" in answer.out
     for wrong, message in {
-        "vist=seen_*_visit": "must be a name that rules refer to",
+        "vist=seen_*_visit": "no rule uses custom('vist')",
         "visit=seen_*": "must have a column for 0",
         "visit=seen_0_visit,seen_1_visit": "must have 4 columns",
         "visit=": "--outcomes must be NAME=COLUMN",

@@ -61,9 +61,8 @@ def select_maps(
     """Return the best calibration map, or maps, for probabilities (n_rows, K) of labels or groups.
 
     `codes` (n_rows,) are the observed cells (labels or group values), -1 if missing, and `known` has the
-    codes of
-    the attributes whose values may have maps of their own. The method is "auto" or one of `METHODS`. With
-    "auto", the result has no map if none improves the probabilities.
+    codes of the attributes whose values may have maps of their own. The method is "auto" or one of `METHODS`.
+    With "auto", the result has no map if none improves the probabilities.
     """
     seen = np.flatnonzero((codes >= 0) & (weights > 0))
     if len(seen) < (FEWEST_ROWS if method == "auto" else 2) or len(np.unique(codes[seen])) < 2:
@@ -174,11 +173,9 @@ class Comparison:
         """Return the best method, or None if no map is better.
 
         A temperature changes no decision that compares two probabilities, so it is chosen if it is better by
-        one
-        standard error. A method that can change such decisions must be significantly better than that,
-        because a map
-        that fits noise makes decisions worse. If several methods are, the simplest within one standard error
-        of the best is chosen.
+        one standard error. A method that can change such decisions must be significantly better than that,
+        because a map that fits noise makes decisions worse. If several methods are, the simplest within one
+        standard error of the best is chosen.
         """
         mean, error = self.gain(self.losses(None), self.losses("temperature"))
         chosen: Method | None = "temperature" if mean > error else None
@@ -220,7 +217,10 @@ class GroupMap(NamedTuple):
     map: CalibrationMap
 
     def apply(self, cells: Floats, values: tuple[Value, ...]) -> Floats:
-        """Return calibrated probabilities, (n_rows, S) or (n_rows, S, K), in the order of these values."""
+        """Calibrate the probabilities of group values, or of their combinations with labels.
+
+        `cells` are (n_rows, S) or (n_rows, S, K), with the S group values in the order of `values`.
+        """
         order, calibrated = [values.index(value) for value in self.values], np.empty(cells.shape)
         own = np.ascontiguousarray(cells[:, order])
         calibrated[:, order] = self.map.apply(own.reshape(len(cells), -1)).reshape(own.shape)

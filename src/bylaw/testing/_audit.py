@@ -385,7 +385,7 @@ def audit(
 def _decide_rows(
     policy: Policy, evidence: Evidence, unlabelled: Evidence | None, decisions: Any, fitted_rows: str
 ) -> tuple[Evidence, ObservedRows, DecidedRows, Fingerprint]:
-    """Return the calibrated rows, with observed values and with decisions, and their fingerprint.
+    """Return the calibrated rows, the observed rows, the rows with decisions, and a fingerprint.
 
     The rows with decisions are marked as `estimated` if some of them were used to fit or choose the policy.
     """
@@ -507,7 +507,7 @@ def record_look(
 
 
 def warn_of_copies(rows: Fingerprint) -> None:
-    """Warn if the rows contain more copies of each other than independent rows would."""
+    """Warn if the held-out rows contain more copies than independent rows would."""
     if rows.copied:
         warnings.warn(
             GuaranteeWarning(

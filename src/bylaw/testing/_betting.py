@@ -93,13 +93,10 @@ class CountedRows:
 
     Bets on such rows can be as good as an exact test. With the distribution function F_n of the binomial
     distribution with n trials and probability b, the martingale that refutes "the mean is at least b" at
-    level
-    F_n(k) is F_(n - t)(k - S) / F_n(k) after t rows with S high values. If the last row has a value z in
-    between,
-    scaled to [0, 1], it interpolates: (1 - z) F_(n - t)(k - S) + z F_(n - t)(k - S - 1). Other levels are
-    mixtures
-    of two k, by linear interpolation of F. The remaining m = n - t rows have to refute the hypothesis at the
-    level that remains.
+    level F_n(k) is F_(n - t)(k - S) / F_n(k) after t rows with S high values. If the last row has a value z
+    in between, scaled to [0, 1], it interpolates: (1 - z) F_(n - t)(k - S) + z F_(n - t)(k - S - 1). Other
+    levels are mixtures of two k, by linear interpolation of F. The remaining m = n - t rows have to refute
+    the hypothesis at the level that remains.
     """
 
     total: int  # number of all rows
@@ -111,9 +108,9 @@ class CountedRows:
 
     @classmethod
     def find(cls, table: Floats, low: float, high: float) -> CountedRows | None:
-        """Return the counted rows of a table of sizes and amounts, (n_rows, 2); None without any.
+        """Return the counted rows of a table of sizes and amounts, (n_rows, 2), or None.
 
-        The last row of the table is never counted.
+        It is None if no row can be counted. The last row of the table is never counted.
         """
         sizes, amounts = table.T
         clear = (sizes == 1) & ((amounts == low) | (amounts == high))
@@ -134,7 +131,7 @@ class CountedRows:
         return np.clip(b, 0.0, 1.0), heights, np.where(sign > 0, self.last, 1 - self.last)
 
     def _leave(self, k: Floats, b: Floats, heights: Floats, last: Floats) -> Floats:
-        """Compute the level that remains for the rows not counted, if the level for all rows is F_n(k)."""
+        """Compute the level at which the other rows must refute, if the level for all rows is F_n(k)."""
         left = self.total - self.rows
         return (1 - last) * _tail(k - heights, left, b) + last * _tail(k - heights - 1, left, b)
 

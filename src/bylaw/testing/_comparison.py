@@ -143,7 +143,7 @@ def compare_policies(
 def _compare_rules(
     policy: Policy, observed: ObservedRows, decisions: tuple[Floats, Floats]
 ) -> tuple[ComparedRule, ...]:
-    """Return the rate of the worst single rule of each rule or family under both policies."""
+    """Return, for each rule or family, the rate of its worst single rule under both policies."""
     space = policy.action_space
     families = dict[str, list[tuple[float, list[RuleAudit]]]]()  # sign of a rule, and its two rates
     for found in policy.problem.expand(observed.classes, observed.group_values, space.options):

@@ -96,7 +96,7 @@ class SeparateTests:
         return sum(low for low, _ in pairs), sum(high for _, high in pairs)
 
     def p_value(self, target: float, level: float, sign: int = 1) -> float:
-        """Return the smallest level at which the bound reaches the target, up to a precision of 0.1 %."""
+        """Return the smallest level at which the bounds refute the hypothesis, up to a precision of 0.1 %."""
 
         def holds(level: float) -> bool:
             low, high = self.bounds(level)

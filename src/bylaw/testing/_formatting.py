@@ -215,7 +215,7 @@ def list_shown(monitor: Monitor, min_cell: int = MIN_CELL) -> list[RuleWatch]:
     A rule about a group with fewer than `min_cell` rows so far has a status only. So has the next smallest
     group, if the hidden numbers could otherwise be computed from it.
     """
-    # Count the rows of each group so far, at least once: those of whole rounds, and those that wait for one.
+    # Count the rows of each group so far, from complete rounds and from the incomplete one.
     counts: dict[Conditions, float] = {}
     for watched, state in zip(monitor.watched, monitor.states, strict=True):
         sizes = state.totals + (state.waiting.sum(axis=1) if state.waiting.size else 0.0)

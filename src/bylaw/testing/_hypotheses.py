@@ -1,9 +1,9 @@
 """Rules as hypotheses about means over rows, the same for audits, certificates and monitors.
 
-With the random decisions averaged out, the contribution of a row to a rate is
-Z = sum_a pi(a|x) c(x, y, a), with the observed label and groups. A rate given an event is a mean over the
-rows of that event, and a rule on several events bounds a sum of such means. If a rate is conditioned on a
-decision, each row has the weight pi(a|x), so that a ratio is a weighted mean.
+With the random decisions averaged out, the contribution of a row to a rate is Z = sum_a pi(a|x) c(x, y, a),
+with the observed label and groups. A rate given an event is a mean over the rows of that event, and a rule on
+several events bounds a sum of such means. If a rate is conditioned on a decision, each row has the weight
+pi(a|x), so that a ratio is a weighted mean.
 """
 
 from __future__ import annotations
@@ -72,9 +72,8 @@ class Hypothesis:
         """Return a rule such as error() <= 0.1 * accepted() as a hypothesis about one mean, or None.
 
         For a rule a <= level * b, the mean is over the rows that count in b. No row may contribute more to a
-        than to
-        b, so that the other rows can be left out. If each of the rows contributes to a fully or not at all,
-        counts are sufficient statistics, and the test is exact.
+        than to b, so that the other rows can be left out. If each of the rows contributes to a fully or not
+        at all, counts are sufficient statistics, and the test is exact.
         """
         excess = rule.excess.resolve(space.classes)
         event, *others = excess.by_event() or [None]
@@ -194,9 +193,8 @@ class DecidedRows:
     """Observed rows with the probabilities of their decisions.
 
     A rule is tested on the rows that have all labels, groups and costs that it refers to. Rows without labels
-    make
-    rates that refer to labels or unobserved groups more precise (prediction-powered inference): each labeled
-    row gets an equal number of them, its companions.
+    make rates that refer to labels or unobserved groups more precise (prediction-powered inference): each
+    labeled row gets an equal number of them, its companions.
     """
 
     observed: RowData
@@ -242,13 +240,10 @@ class DecidedRows:
         """Return samples with the rows in a random order that depends only on their values in this test.
 
         Rows are independent, so that each order is equally likely, also one that is drawn once for each set
-        of rows.
-        The seed covers weights, values and differences: if it covered scores alone and these were constant,
-        all
-        samples of one size would be sorted by label and then shuffled alike. It uses the relative positions
-        of values
-        within their range, from both ends, so that a rule has the same order at all its levels, and so has
-        the opposite rule.
+        of rows. The seed covers weights, values and differences: if it covered scores alone and these were
+        constant, all samples of one size would be sorted by label and then shuffled alike. It uses the
+        relative positions of values within their range, from both ends, so that a rule has the same order at
+        all its levels, and so has the opposite rule.
         """
         samples = [sample.take(self._places) for sample in samples]
         sizes = [sample.sizes for sample in samples]

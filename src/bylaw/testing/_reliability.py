@@ -91,9 +91,8 @@ def compute_reliability(evidence: Evidence, seen: ObservedRows, labelled: bool) 
     """Compare predicted and observed shares of all labels and groups with probabilities.
 
     Each is compared on the rows where it is observed. If the probabilities of the evidence are calibrated,
-    those
-    before calibration are compared, too. `seen` are the same rows with observed values, and `labelled` is
-    true if these include labels.
+    those before calibration are compared, too. `seen` are the same rows with observed values, and `labelled`
+    is true if these include labels.
     """
     lines = _list_lines(evidence, seen, labelled)
     if not isinstance(evidence, CalibratedEvidence):

@@ -74,7 +74,7 @@ class Events:
 
     @property
     def _least(self) -> float:
-        """The smallest number that is used as the largest loss of a round."""
+        """Lower limit of the largest loss in a round, which avoids division by zero."""
         return _LEAST * max(self.highest - self.lowest, _LEAST)
 
     @property
@@ -103,11 +103,9 @@ class Events:
         """Compute the numerator and denominator of the U-statistic of each round, (2, n_rounds).
 
         The first line is the sum of the products of weights, the second is the sum of these products times
-        the sum of
-        the rows' values; both are divided by the largest number of tuples. `columns` (2 * number, n_rounds *
-        rows) are
-        the weights of rows in each event, then the weights times the values. If rounds are batches, all
-        columns are one round.
+        the sum of the rows' values; both are divided by the largest number of tuples. `columns` (2 * number,
+        n_rounds * rows) are the weights of rows in each event, then the weights times the values. If rounds
+        are batches, all columns are one round.
         """
         rows = columns.shape[1] if self.batched else self.rows
         n = self.number
@@ -144,9 +142,9 @@ class Events:
         return float(rows * (rows - 1))
 
     def find_largest_loss(self, constant: Floats | float, sign: float = 1.0) -> Floats:
-        """Return how far below zero the U-statistic of a round can be, with this constant per tuple.
+        """Return how far below zero the U-statistic of a round can be (sign 1), or above zero (sign -1).
 
-        With sign -1, return how far above zero it can be.
+        The `constant` is added to the values of each tuple of rows.
         """
         worst = self.lowest if sign > 0 else self.highest
         apart = np.maximum(-sign * (worst + np.asarray(constant)), self._least)
@@ -162,9 +160,8 @@ class Events:
         """Compute the factors that multiply the money on each alternative, (n_alternatives, n_rounds).
 
         `sums` are the results of `sum_rounds` for the columns (2 * number, n_rounds * rows), and `constant`
-        is c of
-        the rule. `guess` (number, n_rounds) is a mean for each event from earlier rounds, used only if
-        `guesses`.
+        is c of the rule. `guess` (number, n_rounds) is a mean for each event from earlier rounds, used only
+        if `guesses`.
         """
         if self.batched or not (self.number == 1 or self.guesses):
             payments = (sums[1] + constant * sums[0]) / self.find_largest_loss(constant)
@@ -198,9 +195,8 @@ def follow_sums(before: Floats, sums: Floats) -> Floats:
     """Return sums over all earlier rounds, before these rounds and after each of them, (5, 1 + n_rounds).
 
     They are sums of weights, of amounts, of squared amounts, of products of amounts and weights, and of
-    squared
-    weights. The rate and its confidence sequence follow from them. `sums` (2, n_rounds) are those of each
-    round.
+    squared weights. The rate and its confidence sequence follow from them. `sums` (2, n_rounds) are those of
+    each round.
     """
     w, u = sums
     return np.add.accumulate(np.column_stack([before, np.stack([w, u, u * u, u * w, w * w])]), axis=1)

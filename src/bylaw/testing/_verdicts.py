@@ -176,11 +176,9 @@ def judge_estimate(
     """Return a rule with an estimate of its rate and the verdict `HOLDS` or `BROKEN`, without a test.
 
     The rule counts as satisfied if its excess is at most the policy's `guarantee.violation` plus `TOLERANCE`,
-    both
-    in the unit of the rule on these rows. A solver multiplies ratios out, so that their excess may be larger
-    by a
-    factor of 1 / denominator, for decisions with these `probabilities` (n_rows, n_actions). If the
-    denominator is zero, the ratio is 0/0, and the rule is not judged.
+    both in the unit of the rule on these rows. A solver multiplies ratios out, so that their excess may be
+    larger by a factor of 1 / denominator, for decisions with these `probabilities` (n_rows, n_actions). If
+    the denominator is zero, the ratio is 0/0, and the rule is not judged.
     """
     limit = (policy.guarantee.violation + TOLERANCE) * measure_unit(rule, rows, policy.action_space)
     wholes = {
@@ -372,7 +370,7 @@ def estimate_rule(rule: Rule, rows: DecidedRows, policy: Policy) -> RuleAudit:
 
 
 def _leave_unjudged(rule: Rule, rows: DecidedRows, why: Untestable) -> RuleAudit:
-    """Return a rule without a verdict; if only its costs are predicted, with the predicted rate."""
+    """Return a rule without a verdict, with its predicted rate if only its costs are unobserved."""
     described = replace(describe_rule(rule), reason=why.reason, remedy=why.remedy)
     rate, observed = rule.excess, rows.observed
     missing = [

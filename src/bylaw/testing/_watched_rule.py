@@ -81,7 +81,7 @@ class WatchedRule:
         counted = state.rows + len(rows)
         if not n_rounds:
             return replace(state, waiting=waiting, rows=counted)
-        # Bet on whole rounds, by guesses from the rounds before.
+        # Bet on complete rounds, with guesses from earlier rounds.
         whole = waiting[:, : n_rounds * size]
         sums = events.sum_rounds(whole)
         totals = np.add.accumulate(np.column_stack([state.totals, events.sum_columns(whole)]), axis=1)
@@ -274,7 +274,7 @@ class RuleWatch:
 
     @property
     def is_beyond(self) -> bool:
-        """True if the rate so far is beyond the bound, even if this may be a random error."""
+        """True if the rate so far is beyond the bound, which may be due to random errors."""
         return self.estimate > self.target if self.sense == "<=" else self.estimate < self.target
 
 
@@ -331,7 +331,7 @@ def _is_refuted(rate: Floats, sums: Floats, events: Events, level: float, sign: 
     weights, amounts, squares, products, squared_weights = sums
     total = sign * (amounts - rate * weights)
     variance = np.maximum(squares - 2 * rate * products + rate**2 * squared_weights, 0.0)
-    # The more a round can fall behind, the farther ahead of zero their total can be by chance.
+    # A larger possible loss in a round makes larger totals plausible.
     behind = events.find_largest_loss(-rate, sign)
     # Stakes are relative to the scale; if it were near zero, all of them would be too bold.
     scale = np.maximum(behind, 0.02 * (events.highest - events.lowest))
