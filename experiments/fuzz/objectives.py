@@ -72,7 +72,7 @@ def judge_worst(seed: int) -> Outcome:
         problem = Problem(worst(plain.minimize, by=by), plain.rules, decisions=plain.kind)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            warnings.filterwarnings("ignore", "chance decides between", GuaranteeWarning)
+            warnings.filterwarnings("ignore", "the policy chooses at random between", GuaranteeWarning)
             policy = solve(problem, rows.evidence, tol=TOL)
     except (RuleError, EvidenceError) as refusal:
         return Outcome(seed, "refused", time.perf_counter() - begin, str(refusal).splitlines()[0])
@@ -88,7 +88,7 @@ def _judge_refusal(seed: int, plain: Problem, rows: Rows, seconds: float) -> Out
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            warnings.filterwarnings("ignore", "chance decides between", GuaranteeWarning)
+            warnings.filterwarnings("ignore", "the policy chooses at random between", GuaranteeWarning)
             solve(plain, rows.evidence, tol=TOL)
     except InfeasibleRulesError:
         return Outcome(seed, "conflict", seconds)

@@ -208,7 +208,7 @@ def judge_problem(seed: int, make: Callable[[int], tuple[Rows, Problem]]) -> Out
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            warnings.filterwarnings("ignore", "chance decides between", GuaranteeWarning)
+            warnings.filterwarnings("ignore", "the policy chooses at random between", GuaranteeWarning)
             policy = solve(problem, rows.evidence, tol=TOL)
     except InfeasibleRulesError as conflict:
         seconds = time.perf_counter() - begin

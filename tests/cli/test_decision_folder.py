@@ -92,7 +92,7 @@ def test_what_changed_is_decided_anew(parts, bylaw):
     (parts / "parts" / "z").mkdir()
     parquet.write_table(table(30, 9), "parts/z/a.parquet")  # a new input
     answer = bylaw(*DECIDE)
-    assert "1 of 5 parts were complete already" in answer.err
+    assert "1 of 5 parts are complete already" in answer.err
     assert answer.out == "3,730 decisions in 5 parts: out\n"
     assert bylaw(*DECIDE[:-1], "fresh").code == 0
     assert contents(parts / "out") == contents(parts / "fresh")
@@ -256,7 +256,7 @@ def test_a_run_that_is_killed_goes_on(when, parts, bylaw):
     before = states(parts / "out")["a.parquet"]
     answer = bylaw(*DECIDE)
     assert answer.code == 0, answer.err
-    assert f"{len(done)} of 4 parts were complete already" in answer.err
+    assert f"{len(done)} of 4 parts are complete already" in answer.err
     assert (parts / "out" / "a.parquet").stat().st_mtime_ns <= before
     assert bylaw(*DECIDE[:-1], "fresh").code == 0
     assert contents(parts / "out") == contents(parts / "fresh")

@@ -62,9 +62,9 @@ def test_one_secret_gives_one_answer_everywhere(policy, key_file, folder, bylaw)
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "has 0;"),
-        (b"\n", "has 0;"),
-        (b"short\r\n", "has 5;"),
+        (b"", "got 0;"),
+        (b"\n", "got 0;"),
+        (b"short\r\n", "got 5;"),
         (b"\xff" * 32, "must be UTF-8 text"),
     ],
 )
@@ -80,7 +80,7 @@ def test_a_file_that_holds_no_secret_is_refused(content, message, policy, key_fi
 @pytest.mark.slow
 def test_keys_that_make_no_sense(policy, key_file, bylaw):
     decide = ["decide", "policy.json", "new.parquet", "-o", "d.csv"]
-    assert "either --key or --key-file" in bylaw(*decide, "--key", "a", "--key-file", "key").err
+    assert "--key and --key-file cannot be combined" in bylaw(*decide, "--key", "a", "--key-file", "key").err
     assert "the file none does not exist" in bylaw(*decide, "--key-file", "none").err
     assert bylaw("decide", "policy.json", "new.parquet", "-o", "key", "--key-file", "key").code == 2
     assert key_file.read_text() == f"{SECRET}\n"

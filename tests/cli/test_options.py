@@ -191,7 +191,7 @@ def test_groups_that_the_policy_does_not_read_are_refused_or_left_alone(folder, 
     assert "town" in (folder / "r.html").read_text()
     answer = bylaw("decide", "p.json", "towns.parquet", "--group", "town", "-o", "d.csv")
     assert answer.code == 2
-    assert "--group town has no effect: the policy decides without town" in answer.err
+    assert "--group town has no effect, because the policy does not use town" in answer.err
     answer = bylaw("explain", "p.json", "new.parquet", "--row", "1", "--group-probabilities", "town=p_*")
     assert answer.code == 2
     assert "--group-probabilities town has no effect" in answer.err

@@ -247,4 +247,4 @@ def test_notes_of_a_conflict_are_shown(folder, bylaw):
     rules = ["--rule", "rejected() <= 0", "--rule", "error() <= 0.01"]
     answer = bylaw("fit", "scores.parquet", *rules, "-o", "p.json")
     assert answer.code == 1
-    assert "These are the rates that the probabilities predict" in answer.err
+    assert "The numbers are predicted rates" in answer.err

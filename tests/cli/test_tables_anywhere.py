@@ -85,7 +85,7 @@ COMMANDS = {
     "frontier": (["frontier", "-", *RULE, "--levels", "0.05,0.1"], "scores"),
     "diagnose": (["diagnose", "-", *RULE], "scores"),
     "explain": (["explain", "policy.json", "-", "--row", "3"], "new"),
-    "watch": (["watch", "policy.json", "-", "--state", "w.json"], "new"),
+    "watch": (["watch", "policy.json", "-", "--state", "w.json", "--rule", "rejected() <= 0.2"], "new"),
     "decide": (["decide", "policy.json", "-", "-o", "d.csv"], "new"),
 }
 
@@ -127,7 +127,7 @@ def test_every_command_that_writes_writes_to_standard_output(policy, folder, byl
     clash = bylaw("fit", "scores.parquet", *RULE, "-o", "-", "--json")
     assert (clash.code, "choose one" in clash.err) == (2, True)
     other = bylaw("fit", "scores.parquet", *RULE, "-o", "p.json", "--report", "-")
-    assert (other.code, "only -o can be -" in other.err) == (2, True)
+    assert (other.code, "only -o can be standard output" in other.err) == (2, True)
 
 
 @pytest.mark.slow

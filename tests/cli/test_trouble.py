@@ -80,7 +80,7 @@ def test_trouble_in_a_later_batch_is_found_in_its_place(policy, folder, bylaw, m
     before = names_in(folder)
     answer = bylaw("decide", "policy.json", "bad.parquet", "-o", "decisions.parquet")
     assert answer.code == 2
-    assert "from row 1,000 on: probabilities has a value that is not finite in row 234" in answer.err
+    assert "rows from 1,000: probabilities has a value that is not finite in row 234" in answer.err
     assert names_in(folder) == before
 
 

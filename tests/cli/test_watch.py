@@ -102,7 +102,7 @@ def test_trouble_is_named_and_changes_nothing(policy, bylaw):
     write_day(1)
     state = policy.parent / "watch.json"
     for arguments, said in (
-        (("late1.parquet", "--late"), "does not exist: count the rows first"),
+        (("late1.parquet", "--late"), "does not exist; count the rows first"),
         (("day1.parquet", "--restart"), "--restart has no effect"),
         (("day1.parquet", "--rule", "rejected() <= "), "rejected() <="),
         (("day1.parquet", "--ever", "2"), "ever"),
@@ -209,7 +209,7 @@ def test_a_refit_with_few_changes(policy, bylaw):
     assert bylaw("explain", "little.json", "new.parquet", "--row", "3", *previous).code == 0
     other = bylaw("decide", "little.json", "new.parquet", "-o", "decisions.csv", "--previous", "any.json")
     assert other.code == 2
-    assert "changes were counted since another policy" in other.err
+    assert "--previous must be the policy with which decisions were compared" in other.err
     same = bylaw("watch", "little.json", "drifted.parquet", "--state", "same.json", *previous, "--json")
     watched = {rule["rule"]: rule["estimate"] for rule in json.loads(same.out)["rules"]}
     assert watched[f"custom('changed') <= {fewer:g}"] == pytest.approx(counted["changed"], abs=1e-9)

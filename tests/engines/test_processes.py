@@ -114,7 +114,7 @@ def test_scripts_need_no_guard(folder, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
         "from bylaw import Columns, Problem, demographic_parity, error, scan, solve\n"
-        "from bylaw.engines import files\n"
+        "from bylaw.engines import _files as files\n"
         "print('started')\n"
         "files._LARGE = 0\n"
         f"rows = scan({str(folder)!r} + '/*.parquet', Columns(['p_a', 'p_b'], groups={{'sex': 'sex'}}))\n"

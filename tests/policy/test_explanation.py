@@ -116,7 +116,7 @@ QUOTIENTS = {
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:chance decides")
+@pytest.mark.filterwarnings("ignore:the policy chooses at random")
 @pytest.mark.parametrize("name", QUOTIENTS)
 def test_quotients_have_exact_shares_too(rows, name):
     evidence = rows.evidence()

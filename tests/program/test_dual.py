@@ -261,6 +261,20 @@ def test_tallies_of_parts_add_up():
         np.testing.assert_allclose(getattr(once, name), getattr(twice, name), rtol=1e-10, atol=1e-12)
 
 
+def test_parts_of_blocks_that_are_joined_again_have_the_same_sums():
+    rows = Rows(n=50, K=3)
+    problem, _ = labels(rows)
+    form = compile_problem(problem, rows.evidence())
+    (whole,) = make_blocks(form, rows.evidence())
+    parts = [whole.rows(slice(0, 17)), whole.rows(slice(17, None))]
+    once, twice = (
+        Dual(form, blocks, 10.0).tally(np.ones(len(form.names)), curvature=True)
+        for blocks in ([whole], blocks_module.join_blocks(parts))
+    )
+    for name in ("mass", "potential", "moments", "curvature"):
+        np.testing.assert_allclose(getattr(once, name), getattr(twice, name), rtol=1e-10, atol=1e-12)
+
+
 def test_blocks_hold_every_row_once_and_each_is_a_fair_sample():
     n = 2 * BLOCK_ROWS + 5
     P = np.column_stack([np.linspace(0, 1, n), 1 - np.linspace(0, 1, n)])  # sorted rows

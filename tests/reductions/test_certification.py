@@ -245,7 +245,9 @@ def test_the_rule_that_takes_the_room_is_named_and_how_many_rows_would_do():
 def test_rules_that_leave_each_other_no_room_are_named_together():
     """At 0.33 they are just met together: neither has room, and no number of rows would do."""
     weak, few = "error().given(g='small') <= 0.33", "rejected() <= 0.02"
-    with pytest.raises(UncertifiedError, match="leave each other no room") as caught:
+    with pytest.raises(
+        UncertifiedError, match="with the margins that this requires, they conflict"
+    ) as caught:
         certify_unequal(3000, 1, weak, few)
     assert (caught.value.rule, caught.value.conflict) == (weak, (few,))  # an error of 300 rows is wider
     assert np.isinf(caught.value.rows_needed)

@@ -167,9 +167,9 @@ def test_a_mistake_in_the_objective_is_marked_and_the_answer_stays(opened):
     assert figures(page) == before
     assert state(page)["minimize"] == "error()"
     for wrong, words in (
-        ("custom('visit')", "no cost 'visit'"),
-        ("error().given(age='old')", "no group column 'age'"),
-        ("disagreement('old')", "no earlier model 'old'"),
+        ("custom('visit')", "the table, which has no cost, got 'visit'"),
+        ("error().given(age='old')", "group column must be one of"),
+        ("disagreement('old')", "which has no earlier model, got 'old'"),
         ("miscoverage()", "one kind of decisions"),  # a rule refers to rejections
         ("error() <= 0.1", "must be a rate"),
     ):

@@ -343,7 +343,7 @@ def test_a_notebook_shows_the_page_in_a_frame(running):
 
 def test_what_is_no_problem_is_refused():
     evidence, _, _ = people(100, 0)
-    with pytest.raises(OptionError, match="takes a Problem"):
+    with pytest.raises(OptionError, match="must be a Problem, got"):
         studio(evidence, Problem("error()"))
     with studio(Problem("error()"), evidence) as made, pytest.raises(OptionError, match="cannot be used"):
         studio(Problem("error()"), evidence, port=Client(made.url).port)

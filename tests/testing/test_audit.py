@@ -220,7 +220,7 @@ def test_without_labels_some_rules_are_not_judged():
     assert "labels" in verdicts["error() <= 0.32 * accepted()"].reason
     assert verdicts["error() <= 0.32 * accepted()"].remedy == Remedy("pass_labels")
     assert "it refers to labels; pass labels=" in str(blind)
-    assert {"action": "pass_labels", "subject": "", "choices": ()} in [
+    assert {"action": "pass_labels", "subject": "", "choices": []} in [
         rule["remedy"] for rule in blind.to_dict()["rules"]
     ]
     assert math.isnan(verdicts["error() <= 0.32 * accepted()"].p_value)

@@ -20,6 +20,7 @@ from ._numeric import (
     Matrix as Matrix,
     Value as Value,
     as_dense as as_dense,
+    choose_shown as choose_shown,
     compact as compact,
     find_columns as find_columns,
     find_mirrors as find_mirrors,
@@ -54,7 +55,6 @@ from ._validation import (
     check_positive as check_positive,
     check_text as check_text,
     check_whole as check_whole,
-    choose_shown as choose_shown,
     escape_json as escape_json,
     make_visible as make_visible,
 )

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from bylaw._base._validation import MIN_CELL
+
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -153,3 +155,27 @@ def order_by_content(first: Sequence[Floats], others: Sequence[Floats]) -> NDArr
     ranked = np.lexsort((hash_rows(others), hashes))
     seed = int(hashes.sum(dtype=np.uint64))
     return ranked[np.random.default_rng(seed).permutation(len(ranked))]
+
+
+def choose_shown(counts: Sequence[float], min_cell: int = MIN_CELL) -> Mask:
+    """Return a mask of the cells that may be shown, (n_cells,), given the number of rows in each cell.
+
+    Cells with fewer than `min_cell` rows are hidden. The sum of the hidden cells can be computed as the total
+    less the cells that are shown. If only one cell is hidden, or the hidden cells have fewer than `min_cell`
+    rows in all, then the smallest other cells are hidden, too (secondary suppression). Empty cells are shown.
+
+    Examples
+    --------
+    >>> choose_shown([1, 40, 200]).tolist()
+    [False, False, True]
+    >>> choose_shown([1, 40, 200], min_cell=0).tolist()
+    [True, True, True]
+    """
+    sizes = np.asarray(counts, dtype=np.float64)
+    # Expected numbers of rows are sums, with rounding errors.
+    hidden = (sizes > 0) & (sizes < min_cell - 1e-9)
+    for place in np.argsort(sizes, kind="stable"):
+        if not hidden.any() or (hidden.sum() > 1 and sizes[hidden].sum() >= min_cell):
+            break
+        hidden[place] |= sizes[place] > 0
+    return ~hidden

@@ -1,4 +1,4 @@
-"""Checks of arguments, escapes of invisible text, and the choice of cells that are too small to be shown.
+"""Checks of arguments, and escapes of invisible text.
 
 A check returns the value as it is used, or raises an error that names the argument.
 """
@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 import numbers
 import re
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from bylaw._base._numeric import Mask, Value
 from bylaw.errors import BylawError, OptionError, RuleError
+
+if TYPE_CHECKING:
+    from bylaw._base._numeric import Value
 
 CONFIDENCE = 0.95  # default confidence of bounds and certificates
 MIN_CELL = 10  # default least number of rows of a group whose rates and counts are shown
@@ -168,27 +168,3 @@ def escape_json(text: str) -> str:
         return "".join(f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4))
 
     return _HIDDEN.sub(lambda found: found[0] if found[0] == "\n" else escape(found), text)
-
-
-def choose_shown(counts: Sequence[float], min_cell: int = MIN_CELL) -> Mask:
-    """Return a mask of the cells that may be shown, (n_cells,), given the number of rows in each cell.
-
-    Cells with fewer than `min_cell` rows are hidden. The sum of the hidden cells can be computed as the total
-    less the cells that are shown. If only one cell is hidden, or the hidden cells have fewer than `min_cell`
-    rows in all, then the smallest other cells are hidden, too (secondary suppression). Empty cells are shown.
-
-    Examples
-    --------
-    >>> choose_shown([1, 40, 200]).tolist()
-    [False, False, True]
-    >>> choose_shown([1, 40, 200], min_cell=0).tolist()
-    [True, True, True]
-    """
-    sizes = np.asarray(counts, dtype=np.float64)
-    # Expected numbers of rows are sums, with rounding errors.
-    hidden = (sizes > 0) & (sizes < min_cell - 1e-9)
-    for place in np.argsort(sizes, kind="stable"):
-        if not hidden.any() or (hidden.sum() > 1 and sizes[hidden].sum() >= min_cell):
-            break
-        hidden[place] |= sizes[place] > 0
-    return ~hidden

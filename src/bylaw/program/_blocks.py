@@ -211,12 +211,15 @@ class Block:
 
     def rows(self, part: Part) -> Block:
         """Return the block of some of the rows, which must be in ascending order."""
+        starts = self.cell_starts
+        if starts is not None:
+            starts = np.searchsorted(np.arange(self.n_rows)[part], starts)
         return replace(
             self,
             columns=self.columns[:, part].copy(),
             weights=None if self.weights is None else self.weights[part],
             seen=None if self.seen is None else self.seen[:, part].copy(),
-            cell_starts=np.searchsorted(np.arange(self.n_rows)[part], self.starts),
+            cell_starts=starts,
             order=None if self.order is None else self.order[part],
         )
 

@@ -145,7 +145,8 @@ class Session:
         ):
             for name in names:
                 if name not in known:
-                    raise RuleError(f"the {what} must be one of {list(known)}, got {name!r}")
+                    known = f"one of {list(known)}" if known else f"in the table, which has no {what}"
+                    raise RuleError(f"the {what} must be {known}, got {name!r}")
 
     def answer(self, content: Mapping[str, Any]) -> dict[str, Any]:
         """Solve the problem of a request and return the numbers to show; cancel older requests."""
