@@ -10,8 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from bylaw._base._validation import MIN_CELL
-
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -157,7 +155,7 @@ def order_by_content(first: Sequence[Floats], others: Sequence[Floats]) -> NDArr
     return ranked[np.random.default_rng(seed).permutation(len(ranked))]
 
 
-def choose_shown(counts: Sequence[float], min_cell: int = MIN_CELL) -> Mask:
+def choose_shown(counts: Sequence[float], min_cell: int) -> Mask:
     """Return a mask of the cells that may be shown, (n_cells,), given the number of rows in each cell.
 
     Cells with fewer than `min_cell` rows are hidden. The sum of the hidden cells can be computed as the total
@@ -166,7 +164,7 @@ def choose_shown(counts: Sequence[float], min_cell: int = MIN_CELL) -> Mask:
 
     Examples
     --------
-    >>> choose_shown([1, 40, 200]).tolist()
+    >>> choose_shown([1, 40, 200], min_cell=10).tolist()
     [False, False, True]
     >>> choose_shown([1, 40, 200], min_cell=0).tolist()
     [True, True, True]

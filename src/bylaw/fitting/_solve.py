@@ -78,9 +78,10 @@ def solve(
         One of "auto" (the same as "full_batch"), "full_batch", "linear_program", "stochastic", "sgd3", "acsa"
         and "sgd", or a `Solver` such as `Stochastic(optimizer, passes=5)`. An optimizer alone makes one pass.
     beta : float, "auto" or "paper"
-        Inverse temperature. The cost is within log|A|/beta (K log 2/beta for prediction sets) of the optimum.
-        "auto" makes that 0.1 % of the mean difference between the best and the worst decision, or T / (8 log2
-        T) for "sgd3", "acsa", "sgd" and custom optimizers on T rows. "paper" is 0.5 sqrt(T) log sqrt(T).
+        Inverse temperature. The cost is within ``log(A) / beta`` of the optimum for A actions, and within
+        ``K log(2) / beta`` for prediction sets of K labels. "auto" makes that 0.1 % of the mean difference
+        between the best and the worst decision, or ``T / (8 log2(T))`` for "sgd3", "acsa", "sgd" and custom
+        optimizers on T rows. "paper" is ``0.5 sqrt(T) log(sqrt(T))``.
     tol : float
         Largest norm of the gradient mapping, which bounds the violation of the rules. A stochastic solver
         takes its steps and then reports whether it reached this precision; its rules may be violated by three

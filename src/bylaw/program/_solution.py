@@ -112,7 +112,7 @@ class Guarantee:
     mean_norm : float
         E max_a ||c(x, a)||.
     entropy : float
-        the largest entropy of a decision: log|A| for |A| actions, or K log 2 for sets of K labels.
+        the largest entropy of a decision: ``log(A)`` for A actions, or K log 2 for sets of K labels.
     rows : float
         n, the number of fitted rows; nan if it is not known.
     most_slack : float

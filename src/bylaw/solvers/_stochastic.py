@@ -324,7 +324,7 @@ class SGD3(RowOptimizer):
 
 @dataclass(frozen=True)
 class ACSA(SGD3):
-    """One run of AC-SA, the first stage of SGD3, with regularization mu/2 |lambda - start|^2."""
+    """One run of AC-SA, the first stage of SGD3, regularized by ``mu / 2 |lambda - start|^2``."""
 
     def plan(self, sigma2: float, smoothness: float, steps: int) -> Plan:
         """Return one stage of AC-SA with all steps."""
