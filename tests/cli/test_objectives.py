@@ -78,7 +78,7 @@ def test_decisions_without_chance(folder, bylaw):
     saved = Policy.load("p.json")
     assert saved.deterministic
     assert "Decisions are deterministic" in (folder / "r.html").read_text()
-    assert "without chance" in bylaw("show", "p.json").out
+    assert "deterministic decisions" in bylaw("show", "p.json").out
     for key in ("one key of sixteen characters", "another key of as many characters"):
         assert bylaw("decide", "p.json", "new.parquet", "-o", "d.csv", "--key", key).code == 0
         decided = (folder / "d.csv").read_text()

@@ -309,7 +309,7 @@ def test_tables_that_cannot_be_used_are_named(connect):
     with pytest.raises(EvidenceError, match="must have at least one row"):
         solve(ALL, read(connect(frame[:0])))
     ids = Columns(COLUMNS.probabilities, groups={"id": "id"})
-    with pytest.raises(EvidenceError, match="more than 1,000 combinations"):
+    with pytest.raises(EvidenceError, match="must have at most 1,000 combinations"):
         solve(Problem(error(), [demographic_parity("id", tol=0.1)]), read(connect(make_frame()), ids))
     with pytest.raises(EvidenceError, match="no decisions of the earlier model 'none'"):
         solve(Problem(error(), [disagreement("none") <= 0.1]), read(connect(frame)))

@@ -210,7 +210,7 @@ def add_tests(
 def find_fitting_columns(
     path: Path, rules: RulesFile, stated: Mapping[str, Any], without: Sequence[str] = ()
 ) -> tuple[Columns, list[str]]:
-    """Return the columns of a table for a rules file, and the guesses about them, which are printed."""
+    """Return the columns of a table that a rules file needs, and lines that report the guessed columns."""
     return _find(merge_columns(rules.columns, stated), TableFile(path).names, path, rules.problem, without)
 
 

@@ -215,7 +215,7 @@ class Atom:
 
     @property
     def whole(self) -> Atom:
-        """The denominator of a ratio; rates with the same decision and conditions have the same one."""
+        """The denominator if the rate is a ratio, equal for all rates with this decision and conditions."""
         if self.decided is None:
             return replace(self, share="whole")
         return Atom("selected", (self.decided,), self.conditions, decision=self.decided, share="whole")
@@ -401,7 +401,7 @@ class Rate:
         return not any(atom.is_quotient or atom.definition.factors is not None for atom, _ in self.terms)
 
     def by_event(self) -> dict[Event, Rate]:
-        """Split the rate without its constant into one rate per event, the cases over which it is a mean."""
+        """Split the rate, without its constant, into a rate per event (the rows over which it is a mean)."""
         events = dict.fromkeys(atom.event for atom, _ in self.terms)
         return {e: Rate(tuple(term for term in self.terms if term[0].event == e)) for e in events}
 

@@ -411,7 +411,7 @@ class Problem:
 
     @property
     def compared_attributes(self) -> tuple[str, ...]:
-        """The attributes of which every group is compared, by a family or by a `worst` objective."""
+        """The attributes whose groups are all compared, by a family of rules or by a `worst` objective."""
         families = [rule for rule in self.rules if isinstance(rule, Family)]
         named = [name for family in families for part in family.attributes for name in part]
         if isinstance(self.minimize, Worst):

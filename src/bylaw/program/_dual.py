@@ -670,8 +670,9 @@ def find_wanted(base: Floats, couplings: sparse.csr_array, layout: Layout | None
     """Return a mask (column, action) of the moments that the objective or the rules use.
 
     The coefficients are `base`, (n_features, n_actions), and `couplings`, (n_rules, n_features * n_actions).
-    Return None, for all, unless the used moments are a small part of many. With many classes, the probability
-    of a label matters only for this label, and computing the other moments would take most of the time.
+    Return None, which means all moments, unless there are many and only a small part of them is used. With
+    many classes, the probability of a label is used only for this label, and computing the other moments
+    would take most of the time.
     """
     wanted: Mask = base != 0
     wanted.ravel()[couplings.indices] = True

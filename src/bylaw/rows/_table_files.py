@@ -262,7 +262,7 @@ class TableFile:
         return sum(sizes) // (8 * max(len(self.names), 1))
 
     def split(self, columns: Sequence[str] | None = None) -> list[TableFile]:
-        """Return the files as single tables in which the given columns have the same types."""
+        """Return one table per file, in which the given columns have the same types in all files."""
         names = self.names
         columns = names if columns is None else columns
         if missing := [name for name in columns if name not in names]:

@@ -416,7 +416,7 @@ class _Point:
 
     @property
     def active(self) -> NDArray[np.bool_]:
-        """A mask of the rules that have a price or are violated, (n_rules,)."""
+        """A mask of the rules that have a nonzero multiplier or are violated, (n_rules,)."""
         return (self.multipliers > 0) | (self.excess > self.problem.tolerance)
 
     @property

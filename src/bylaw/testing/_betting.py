@@ -95,8 +95,8 @@ class CountedRows:
     distribution with n trials and probability b, the martingale that refutes "the mean is at least b" at
     level F_n(k) is F_(n - t)(k - S) / F_n(k) after t rows with S high values. If the last row has a value z
     in between, scaled to [0, 1], it interpolates: (1 - z) F_(n - t)(k - S) + z F_(n - t)(k - S - 1). Other
-    levels are mixtures of two k, by linear interpolation of F. The remaining m = n - t rows have to refute
-    the hypothesis at the level that remains.
+    levels are mixtures of two k, by linear interpolation of F. The remaining m = n - t rows are tested at
+    the level that remains.
     """
 
     total: int  # number of all rows
@@ -136,7 +136,7 @@ class CountedRows:
         return (1 - last) * _tail(k - heights, left, b) + last * _tail(k - heights - 1, left, b)
 
     def find_levels(self, sign: Floats, target: Floats, level: Floats) -> Floats:
-        """Return the levels at which the rows not counted have to refute each hypothesis, (n_hypotheses,)."""
+        """Return the levels for the tests of the remaining rows, after the counted ones, (n_hypotheses,)."""
         b, heights, last = self._orient(sign, target)
         k = _invert_tail(level, lambda k: _tail(k, self.total, b), self.total)
         share = _place(level, _tail(k, self.total, b), _tail(k + 1, self.total, b))
@@ -144,7 +144,7 @@ class CountedRows:
         return (1 - share) * left[0] + share * left[1]
 
     def find_p_values(self, sign: Floats, target: Floats, left: Floats) -> Floats:
-        """Convert p-values `left` of the rows not counted to p-values of all rows, both (n_hypotheses,)."""
+        """Return p-values of all rows, given the p-values `left` of the remaining rows, (n_hypotheses,)."""
         b, heights, last = self._orient(sign, target)
         below = np.nextafter(left, 0)  # so that of several k that leave as much, the first counts
         k = _invert_tail(below, lambda k: self._leave(k, b, heights, last), self.total)
@@ -418,7 +418,7 @@ class BettingTest:
         return np.concatenate([first, others], axis=3)
 
     def _limits(self, sign: Floats, target: Floats, kappa: Floats) -> tuple[Floats, Floats]:
-        """Return the largest loss and gain on a row for any nuisance means, (n_blocks, n_hypotheses)."""
+        """Bound the loss and gain of a bet on a row for all nuisance means, each (n_blocks, n_hypotheses)."""
         up = np.where(sign[:, None] > 0, self.high, -self.low)
         down = np.where(sign[:, None] > 0, self.low, -self.high)
         least, most = down.copy(), up.copy()  # of the means

@@ -120,7 +120,7 @@ def _find_part_phrase(atom: Atom, other: Atom) -> str | None:
 
 
 def name_saving(rate: Objective) -> str:
-    """Return what a lower rate saves, as text after a number, such as "of error"."""
+    """Return the words that follow the amount of a saving, such as "of error" in "2 points of error"."""
     return _find_saving(rate) or f"of {rate}"
 
 

@@ -428,7 +428,7 @@ def _name_churn(text: str) -> str:
 
 
 def _describe_refit(compared: Any, certificate: Any) -> Iterator[Any]:
-    """Yield a comparison of both policies as lines and tables."""
+    """Yield lines and tables that compare the earlier policy with the refitted one."""
     from bylaw.view import Table
 
     lines = [
